@@ -1,0 +1,237 @@
+/* Files and time: mapping, whole-file reads, atomic publication, folders.
+ *   layer    L0 base
+ *   threads  all functions; no state but a counter for temporary names */
+#include "base_sys.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#define NS_PER_S 1000000000ull
+
+/* ---- time ---- */
+
+uint64_t base_now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * NS_PER_S + (uint64_t)t.tv_nsec;
+}
+
+void base_sleep_ns(uint64_t ns)
+{
+    struct timespec left = {(time_t)(ns / NS_PER_S), (long)(ns % NS_PER_S)};
+    while (nanosleep(&left, &left) != 0 && errno == EINTR)
+        ;
+}
+
+/* ---- reading ---- */
+
+static void auto_fd(const int *fd)
+{
+    if (*fd >= 0)
+        close(*fd);
+}
+#define AUTO_FD __attribute__((cleanup(auto_fd)))
+
+static rtx_status fail_open(rtx_err *err, const char *path)
+{
+    int e = errno;
+    if (e == ENOENT || e == ENOTDIR)
+        return FAIL(err, NOT_FOUND, "%s: %s", path, strerror(e));
+    return FAIL(err, IO, "%s: cannot open: %s", path, strerror(e));
+}
+
+static int64_t mtime_ns(const struct stat *st)
+{
+    return (int64_t)st->st_mtim.tv_sec * (int64_t)NS_PER_S + st->st_mtim.tv_nsec;
+}
+
+rtx_status base_map_open(const char *path, base_map *out, rtx_err *err)
+{
+    AUTO_FD int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO must not hang us */
+    if (fd < 0)
+        return fail_open(err, path);
+    struct stat st;
+    if (fstat(fd, &st) != 0)
+        return FAIL(err, IO, "%s: cannot stat: %s", path, strerror(errno));
+    if (!S_ISREG(st.st_mode))
+        return FAIL(err, INVALID, "%s: not a regular file", path);
+    size_t bytes = (size_t)st.st_size;
+    const void *data = ""; /* mmap refuses length 0 */
+    if (bytes) {
+        data = mmap(NULL, bytes, PROT_READ, MAP_PRIVATE, fd, 0);
+        if (data == MAP_FAILED)
+            return FAIL(err, IO, "%s: cannot map %zu bytes: %s", path, bytes, strerror(errno));
+    }
+    *out = (base_map){data, bytes, mtime_ns(&st), (uint64_t)st.st_ino, fd};
+    fd = -1;
+    return RTX_OK;
+}
+
+void base_map_close(base_map *m)
+{
+    if (!m->data)
+        return;
+    if (m->bytes)
+        munmap((void *)(uintptr_t)m->data, m->bytes);
+    close(m->fd);
+    *m = (base_map){0};
+}
+
+bool base_map_changed(const base_map *m)
+{
+    struct stat st;
+    return fstat(m->fd, &st) != 0 || (size_t)st.st_size != m->bytes || mtime_ns(&st) != m->mtime_ns;
+}
+
+/* Read to the end of fd. Growth is geometric from the size hint, and one byte past max tells LIMIT from exact fit. */
+static rtx_status read_all(int fd, const char *path, size_t hint, size_t max, base_buf *b,
+                           rtx_err *err)
+{
+    AUTO_FREE char *chunk = NULL;
+    size_t chunk_bytes = MIN(MAX(hint, 4096), (size_t)1 << 20);
+    TRY_ALLOC(chunk = base_alloc(BASE_TAG_BASE, chunk_bytes), err);
+    for (;;) {
+        ssize_t got = read(fd, chunk, chunk_bytes);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0 && errno == EISDIR)
+            return FAIL(err, INVALID, "%s: is a folder", path);
+        if (got < 0)
+            return FAIL(err, IO, "%s: cannot read: %s", path, strerror(errno));
+        if (got == 0)
+            return RTX_OK;
+        base_buf_put(b, chunk, (size_t)got);
+        if (b->over_max)
+            return FAIL(err, LIMIT, "%s: more than the allowed %zu bytes", path, max);
+        TRY(base_buf_ok(b, err));
+    }
+}
+
+rtx_status base_read_file(const char *path, size_t max_bytes, char **out_data, size_t *out_bytes,
+                          rtx_err *err)
+{
+    AUTO_FD int opened = -1;
+    int fd = STDIN_FILENO;
+    if (strcmp(path, "-") != 0) {
+        fd = opened = open(path, O_RDONLY | O_CLOEXEC);
+        if (fd < 0)
+            return fail_open(err, path);
+    }
+    struct stat st;
+    size_t hint = fstat(fd, &st) == 0 && S_ISREG(st.st_mode) ? (size_t)st.st_size : 0;
+    if (hint > max_bytes)
+        return FAIL(err, LIMIT, "%s: %zu bytes, more than the allowed %zu", path, hint, max_bytes);
+    AUTO_BUF base_buf b;
+    base_buf_init(&b, BASE_TAG_BASE, max_bytes);
+    TRY(read_all(fd, path, hint, max_bytes, &b, err));
+    size_t bytes;
+    char *data;
+    TRY_ALLOC(data = base_buf_take(&b, &bytes), err);
+    *out_data = data;
+    *out_bytes = bytes;
+    return RTX_OK;
+}
+
+/* ---- writing ---- */
+
+static rtx_status write_all(int fd, const char *path, const base_part *part, rtx_err *err)
+{
+    const char *at = part->data;
+    for (size_t left = part->bytes; left > 0;) {
+        ssize_t put = write(fd, at, MIN(left, (size_t)1 << 30));
+        if (put < 0 && errno == EINTR)
+            continue;
+        if (put < 0)
+            return FAIL(err, IO, "%s: cannot write: %s", path, strerror(errno));
+        at += put;
+        left -= (size_t)put;
+    }
+    return RTX_OK;
+}
+
+/* Length of the folder part of path, with its last slash; 0 for a plain name. */
+static size_t folder_len(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? (size_t)(slash - path) + 1 : 0;
+}
+
+/* The rename itself is on disk only once its folder is. Some file systems cannot sync folders and say EINVAL. */
+static rtx_status sync_folder(const char *path, rtx_err *err)
+{
+    AUTO_FREE char *folder = base_strdup(BASE_TAG_BASE, path);
+    if (!folder)
+        return FAIL(err, NOMEM, "out of memory");
+    folder[folder_len(path)] = '\0';
+    AUTO_FD int fd = open(*folder ? folder : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0 || (fsync(fd) != 0 && errno != EINVAL))
+        return FAIL(err, IO, "%s: cannot sync its folder: %s", path, strerror(errno));
+    return RTX_OK;
+}
+
+static rtx_status write_temp(const char *temp, const base_part *parts, size_t n_parts, rtx_err *err)
+{
+    /* 0666 under the umask, as a plain open by the user would give; mkstemp would force 0600 */
+    AUTO_FD int fd = open(temp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+    if (fd < 0)
+        return fail_open(err, temp);
+    for (size_t i = 0; i < n_parts; i++)
+        TRY(write_all(fd, temp, &parts[i], err));
+    if (fsync(fd) != 0)
+        return FAIL(err, IO, "%s: cannot sync: %s", temp, strerror(errno));
+    return RTX_OK;
+}
+
+rtx_status base_publish(const char *path, const base_part *parts, size_t n_parts, rtx_err *err)
+{
+    static atomic_uint serial;
+    struct stat st;
+    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode)) /* rename would replace /dev/null by a file */
+        return FAIL(err, INVALID, "%s: exists and is not a regular file", path);
+    AUTO_BUF base_buf temp;
+    base_buf_init(&temp, BASE_TAG_BASE, SIZE_MAX);
+    base_buf_put(&temp, path, folder_len(path));
+    base_buf_printf(&temp, ".rtx-%ld-%u-%llx.tmp", (long)getpid(), atomic_fetch_add(&serial, 1),
+                    (unsigned long long)base_now_ns());
+    TRY(base_buf_ok(&temp, err));
+    rtx_status status = write_temp(temp.data, parts, n_parts, err);
+    if (status == RTX_OK && rename(temp.data, path) != 0)
+        status = FAIL(err, IO, "%s: cannot rename into place: %s", path, strerror(errno));
+    if (status != RTX_OK) {
+        unlink(temp.data);
+        return status;
+    }
+    return sync_folder(path, err);
+}
+
+static rtx_status make_folder(const char *path, rtx_err *err)
+{
+    struct stat st;
+    if (mkdir(path, 0700) == 0)
+        return RTX_OK;
+    int e = errno;
+    if (stat(path, &st) == 0 &&
+        S_ISDIR(st.st_mode)) /* also where mkdir says EROFS or EACCES first */
+        return RTX_OK;
+    return FAIL(err, IO, "%s: cannot create folder: %s", path, strerror(e));
+}
+
+rtx_status base_mkdirs(const char *path, rtx_err *err)
+{
+    AUTO_FREE char *prefix = base_strdup(BASE_TAG_BASE, path);
+    if (!prefix)
+        return FAIL(err, NOMEM, "out of memory");
+    for (char *c = prefix + 1; *prefix && *c; c++) {
+        if (*c != '/')
+            continue;
+        *c = '\0';
+        TRY(make_folder(prefix, err));
+        *c = '/';
+    }
+    return make_folder(prefix, err);
+}
