@@ -92,9 +92,8 @@ typedef struct base_arena {
 
 void base_arena_init(base_arena *a, base_tag tag, size_t max_bytes);
 void base_arena_done(base_arena *a); /* frees everything; the arena may be used again after init */
-void *
-base_arena_alloc(base_arena *a,
-                 size_t bytes); /* 16-byte aligned, zeroed; NULL on failure or past max_bytes */
+/* 16-byte aligned, zeroed; NULL on failure or past max_bytes. */
+void *base_arena_alloc(base_arena *a, size_t bytes);
 void *base_arena_array(base_arena *a, size_t count, size_t elem_bytes);
 char *base_arena_strn(base_arena *a, const char *s, size_t len); /* NUL-terminated copy */
 char *base_arena_printf(base_arena *a, const char *fmt, ...) RTX_PRINTF(2, 3);
@@ -134,8 +133,7 @@ typedef struct base_reader {
 
 static inline base_reader base_reader_of(const void *p, size_t n)
 {
-    const uint8_t *at =
-        p ? (const uint8_t *)p : (const uint8_t *)""; /* NULL + 0 is undefined in C */
+    const uint8_t *at = p ? (const uint8_t *)p : (const uint8_t *)""; /* no NULL + 0 */
     return (base_reader){at, at + n, false};
 }
 static inline size_t base_reader_left(const base_reader *r) { return (size_t)(r->end - r->at); }

@@ -50,8 +50,8 @@ typedef struct base_part {
 } base_part;
 RTX_MUST_CHECK rtx_status base_publish(const char *path, const base_part *parts, size_t n_parts,
                                        rtx_err *err);
-RTX_MUST_CHECK rtx_status base_mkdirs(const char *path,
-                                      rtx_err *err); /* mode 0700 for what is created */
+/* With parents; mode 0700 for what is created. */
+RTX_MUST_CHECK rtx_status base_mkdirs(const char *path, rtx_err *err);
 
 /* ---- environment: one table, nothing else calls getenv (base_env.c, base_env.def) ---- */
 typedef enum base_env_id {
@@ -63,8 +63,8 @@ typedef enum base_env_id {
 /* Text of a knob, or its default ("" when it has none). Borrowed; valid until the process changes its environment. */
 const char *base_env(base_env_id id);
 bool base_env_is_set(base_env_id id); /* set in the environment, even if to nothing */
-int64_t base_env_int(base_env_id id, int64_t lo,
-                     int64_t hi); /* clamped; default when unset or not a number */
+/* Clamped; the default when unset or not a number. */
+int64_t base_env_int(base_env_id id, int64_t lo, int64_t hi);
 typedef struct base_env_row {
     const char *name, *default_text, *doc;
     bool changes_code;
@@ -72,8 +72,8 @@ typedef struct base_env_row {
 const base_env_row *base_env_table(size_t *out_count);
 
 /* ---- log: warnings and debug text of the library go to one callback, never to a stream by themselves ---- */
-typedef void (*base_log_fn)(void *user, int level,
-                            const char *line); /* level 0 warning, 1… debug */
+/* Level 0 is a warning, 1…7 debug text, which RTX_DEBUG lets through up to its level. */
+typedef void (*base_log_fn)(void *user, int level, const char *line);
 void base_log_set(base_log_fn fn, void *user); /* NULL = silent (default) */
 void base_log(int level, const char *fmt, ...) RTX_PRINTF(2, 3);
 #define base_warn(...) base_log(0, __VA_ARGS__)
@@ -81,8 +81,8 @@ void base_log(int level, const char *fmt, ...) RTX_PRINTF(2, 3);
 /* ---- processors and the one thread pool of the process (base_pool.c) ---- */
 #define BASE_POOL_MAX 256 /* parties of one run, the caller included */
 
-int base_cpu_count(
-    void); /* CPUs this process may use: affinity mask and cgroup v2/v1 quota, rounded down, at least 1 */
+/* CPUs this process may use: affinity mask and cgroup v2/v1 quota, rounded down, at least 1. Reads files. */
+int base_cpu_count(void);
 
 /* Run fn(ctx, t, n) for t = 0…n-1 at once: t = 0 on the caller, others on pool workers, each on a thread of its own.
  * n may exceed the CPU count. Returns when all are done. Workers spin a bounded time after a run, then park.
@@ -103,9 +103,8 @@ void base_barrier_wait(base_barrier *b);
 
 /* Text of the kernel's control files, apart from reading them so that tests need no cgroup. Quotas count thousandths
  * of a CPU; 0 = no limit or not understood. */
-int64_t base_cgroup_quota(const char *quota,
-                          const char *period); /* v1: cpu.cfs_quota_us, cpu.cfs_period_us */
-int64_t base_cgroup_cpu_max(const char *text); /* v2: cpu.max */
+int64_t base_cgroup_cpu_max(const char *text);                    /* v2: cpu.max */
+int64_t base_cgroup_quota(const char *quota, const char *period); /* v1: cpu.cfs_…_us */
 /* Path of this process in /proc/self/cgroup text; controller "" asks for v2. False if absent or longer than cap. */
 bool base_cgroup_path(const char *text, const char *controller, char *out, size_t cap);
 
