@@ -60,4 +60,20 @@ uint32_t fmt_mono_intern(fmt_dims *p, const uint32_t *atoms, uint32_t n);      /
 int fmt_mono_cmp(const fmt_dims *p, uint32_t a, uint32_t b);
 int fmt_atom_cmp(const fmt_dims *p, uint32_t a, uint32_t b);
 
+bool fmt_dim_bad(const fmt_dims *p, fmt_dim d);        /* not an id of this pool, or the pool has failed */
+fmt_dim fmt_dim_resolve(fmt_dims *p, fmt_dim d);       /* bound symbols replaced */
+const fmt_atom *fmt_dim_atom(const fmt_dims *p, fmt_dim d, int32_t op); /* d as one bare atom of op, or NULL */
+int64_t fmt_floor_mod(int64_t a, int64_t b);
+bool fmt_floor_div(int64_t a, int64_t b, int64_t *out);
+
+void fmt_poly_of(const fmt_dims *p, fmt_dim d, fmt_poly *out);
+fmt_dim fmt_poly_intern(fmt_dims *p, const fmt_poly *x);
+bool fmt_poly_add(fmt_dims *p, fmt_poly *x, int64_t coef, uint32_t mono); /* x += coef * mono */
+/* x += scale * mono * y */
+bool fmt_poly_add_scaled(fmt_dims *p, fmt_poly *x, const fmt_poly *y, int64_t scale, uint32_t mono);
+/* a / b if every factor of b is in a; UINT32_MAX if not (or on failure, which the pool keeps). */
+uint32_t fmt_mono_div(fmt_dims *p, uint32_t a, uint32_t b);
+/* Greatest monomial of non-negative atoms that divides all terms of x and of y (y may be empty). */
+uint32_t fmt_mono_common(fmt_dims *p, const fmt_poly *x, const fmt_poly *y);
+
 #endif
