@@ -280,7 +280,7 @@ fmt_dim fmt_dim_parse(fmt_dims *p, const char *text, size_t len)
 /* Layout: u32 symbols, then {i64 lo, i64 hi, i32 bound, u32 length, bytes, zeros to 4}; u32 dimensions, then one a
  * dimension: u32 new atoms, each {i32 op, i32 a, i32 b}; u32 terms, each {i64 coef, u32 n, n * u32 atom}. */
 
-#define SYMS_MAX 4096
+#define SYMS_MAX 1024
 #define DIMS_MAX (1u << 20)
 
 void fmt_dims_write(const fmt_dims *p, base_buf *b)
@@ -388,30 +388,33 @@ static bool read_dim(base_reader *r, fmt_dims *p)
     return fmt_poly_intern(p, &x) == (fmt_dim)n_dims; /* each once */
 }
 
+/* Depth-first walk over bindings; state: 0 new, 1 open, 2 done. An open symbol met again is a cycle. */
+static bool acyclic(const fmt_dims *p, uint32_t sym, uint8_t *state)
+{
+    if (state[sym] || p->syms.v[sym].bound == FMT_DIM_BAD)
+        return state[sym] != 1;
+    state[sym] = 1;
+    for (uint32_t s = 0; s < p->syms.n; s++)
+        if (fmt_dim_uses(p, p->syms.v[sym].bound, s) && !acyclic(p, s, state))
+            return false;
+    state[sym] = 2;
+    return true;
+}
+
 /* What a symbol is bound to exists, and chains of bindings end. */
 static bool check_bound(fmt_dims *p)
 {
+    uint8_t state[SYMS_MAX] = {0};
     for (uint32_t i = 0; i < p->syms.n; i++) {
         fmt_dim bound = p->syms.v[i].bound;
-        if (bound == FMT_DIM_BAD)
-            continue;
-        if (bound < 0 || (uint32_t)bound >= p->recs.n)
+        if (bound < FMT_DIM_BAD || bound >= (fmt_dim)p->recs.n)
             return false;
-        p->n_bound++;
+        p->n_bound += bound != FMT_DIM_BAD;
     }
-    /* Peel symbols that depend on peeled ones only; what stays is a cycle. */
-    uint8_t done[SYMS_MAX] = {0};
-    for (bool again = true; again;) {
-        again = false;
-        for (uint32_t i = 0; i < p->syms.n; i++) {
-            bool ready = !done[i];
-            for (uint32_t s = 0; ready && p->syms.v[i].bound >= 0 && s < p->syms.n; s++)
-                ready = done[s] || !fmt_dim_uses(p, p->syms.v[i].bound, s);
-            if (ready)
-                done[i] = 1, again = true;
-        }
-    }
-    return memchr(done, 0, p->syms.n) == NULL;
+    for (uint32_t i = 0; i < p->syms.n; i++)
+        if (!acyclic(p, i, state))
+            return false;
+    return true;
 }
 
 rtx_status fmt_dims_read(base_reader *r, fmt_dims **out, rtx_err *err)
