@@ -25,24 +25,24 @@ rtx_status base_fail(rtx_err *err, rtx_status code, const char *file, int line, 
 #define FAIL(err, code, ...) base_fail((err), RTX_##code, __FILE__, __LINE__, __VA_ARGS__)
 
 /* Return from the enclosing function if a call did not give RTX_OK; the callee has filled err. */
-#define TRY(call)                        \
-    do {                                 \
-        rtx_status try_status_ = (call); \
-        if (try_status_ != RTX_OK)       \
-            return try_status_;          \
+#define TRY(call)                                                                                  \
+    do {                                                                                           \
+        rtx_status try_status_ = (call);                                                           \
+        if (try_status_ != RTX_OK)                                                                 \
+            return try_status_;                                                                    \
     } while (0)
 
 /* The same with one return for a failed allocation: `TRY_ALLOC(p = base_alloc(…), err)`. */
-#define TRY_ALLOC(assignment, err)                      \
-    do {                                                \
-        if ((assignment) == NULL)                       \
-            return FAIL((err), NOMEM, "out of memory"); \
+#define TRY_ALLOC(assignment, err)                                                                 \
+    do {                                                                                           \
+        if ((assignment) == NULL)                                                                  \
+            return FAIL((err), NOMEM, "out of memory");                                            \
     } while (0)
 
 /* ---- allocation ---- */
 
 /* One tag a module: shown in metrics, counted apart. */
-#define BASE_TAG_TABLE(X) \
+#define BASE_TAG_TABLE(X)                                                                          \
     X(BASE) X(FORMAT) X(IR) X(FRONTEND) X(PASSES) X(SYNTH) X(TUNE) X(RUN) X(DEVICE) X(CLI)
 typedef enum base_tag {
 #define BASE_TAG_ROW(n) BASE_TAG_##n,
@@ -73,11 +73,11 @@ uint64_t base_alloc_count(void);
 /* Scope-bound cleanup: AUTO_FREE void *p = NULL;  TAKE(p) hands the pointer on and disarms the cleanup. */
 void base_auto_free(void *pp);
 #define AUTO_FREE __attribute__((cleanup(base_auto_free)))
-#define TAKE(p)                    \
-    __extension__({                \
-        __typeof__(p) take_ = (p); \
-        (p) = NULL;                \
-        take_;                     \
+#define TAKE(p)                                                                                    \
+    __extension__({                                                                                \
+        __typeof__(p) take_ = (p);                                                                 \
+        (p) = NULL;                                                                                \
+        take_;                                                                                     \
     })
 
 /* ---- arena: many small objects with one end ---- */

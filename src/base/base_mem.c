@@ -232,14 +232,14 @@ const uint8_t *base_reader_bytes(base_reader *r, size_t n)
 }
 
 /* A failed read gives 0, so a parser may read a record whole and check failed once. */
-#define READ_SCALAR(type, name)                            \
-    type base_reader_##name(base_reader *r)                \
-    {                                                      \
-        type v = 0;                                        \
-        const uint8_t *p = base_reader_bytes(r, sizeof v); \
-        if (p)                                             \
-            memcpy(&v, p, sizeof v);                       \
-        return v;                                          \
+#define READ_SCALAR(type, name)                                                                    \
+    type base_reader_##name(base_reader *r)                                                        \
+    {                                                                                              \
+        type v = 0;                                                                                \
+        const uint8_t *p = base_reader_bytes(r, sizeof v);                                         \
+        if (p)                                                                                     \
+            memcpy(&v, p, sizeof v);                                                               \
+        return v;                                                                                  \
     }
 READ_SCALAR(uint8_t, u8)
 READ_SCALAR(uint16_t, u16)
