@@ -16,11 +16,12 @@ ALLOWED = {
     "frontend": "base format ir",
     "passes": "base format ir",
     "synth": "base format ir",  # never tune: hardware facts come by pointer
+    "lower": "base format ir passes synth",  # builds synth's problems, so it stands above both
     "tune": "base format ir synth device",
     "worker": "base format device",
     "run": "base format device",  # librtx-run ships without a compiler
-    "pipeline": "base format ir device frontend passes synth tune run",
-    "cli": "base format ir device frontend passes synth tune run pipeline",
+    "pipeline": "base format ir device frontend passes synth lower tune run",
+    "cli": "base format ir device frontend passes synth lower tune run pipeline",
 }
 
 HEAP = r"malloc|calloc|realloc|free|aligned_alloc|posix_memalign|strdup|strndup|asprintf|vasprintf"

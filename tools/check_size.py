@@ -17,6 +17,7 @@ PREFIXES = {
     "frontend": ["fe_"],
     "passes": ["pass_"],
     "synth": ["syn_"],
+    "lower": ["lower_"],
     "tune": ["tun_"],
     "run": ["run_", "aot_"],
     "device": ["dev_"],
