@@ -599,7 +599,8 @@ static fmt_dim dim_min_max(fmt_dims *p, fmt_dim_op op, fmt_dim a, fmt_dim b)
     fmt_dim_range(p, a, &alo, &ahi);
     fmt_dim_range(p, b, &blo, &bhi);
     bool a_less = ahi <= blo, b_less = bhi <= alo;
-    if (!a_less && !b_less && alo > -FMT_DIM_LIMIT && ahi <= FMT_DIM_LIMIT && blo > -FMT_DIM_LIMIT && bhi <= FMT_DIM_LIMIT) {
+    const int64_t far = INT64_MAX / 4;
+    if (!a_less && !b_less && MIN(alo, blo) > -far && MAX(ahi, bhi) < far) {
         fmt_dim diff = fmt_dim_sub(p, a, b);
         if (diff == FMT_DIM_BAD)
             return FMT_DIM_BAD;

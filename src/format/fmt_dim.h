@@ -61,7 +61,6 @@ int fmt_mono_cmp(const fmt_dims *p, uint32_t a, uint32_t b);
 int fmt_atom_cmp(const fmt_dims *p, uint32_t a, uint32_t b);
 
 bool fmt_dim_bad(const fmt_dims *p, fmt_dim d);        /* not an id of this pool, or the pool has failed */
-fmt_dim fmt_dim_resolve(fmt_dims *p, fmt_dim d);       /* bound symbols replaced */
 const fmt_atom *fmt_dim_atom(const fmt_dims *p, fmt_dim d, int32_t op); /* d as one bare atom of op, or NULL */
 int64_t fmt_floor_mod(int64_t a, int64_t b);
 bool fmt_floor_div(int64_t a, int64_t b, int64_t *out);

@@ -195,7 +195,7 @@ fmt_dim fmt_dim_subst(const fmt_dims *p, fmt_dim d, fmt_dims *to, const fmt_dim 
 
 fmt_dim fmt_dim_resolve(fmt_dims *p, fmt_dim d)
 {
-    return p->n_bound ? rebuild(p, d, p, NULL) : d;
+    return p->n_bound && !fmt_dim_bad(p, d) ? rebuild(p, d, p, NULL) : d;
 }
 
 /* ---- binding ---- */

@@ -102,6 +102,8 @@ bool fmt_dim_uses(const fmt_dims *p, fmt_dim d, uint32_t sym);
  * both are different constants or no symbol can be solved for. */
 bool fmt_dim_unify(fmt_dims *p, fmt_dim a, fmt_dim b);
 uint32_t fmt_dims_bound(const fmt_dims *p);
+/* d with bound symbols replaced by what they are bound to; d itself while nothing is bound. */
+fmt_dim fmt_dim_resolve(fmt_dims *p, fmt_dim d);
 /* Proven range from the bounds of the symbols; conservative. */
 void fmt_dim_range(const fmt_dims *p, fmt_dim d, int64_t *out_lo, int64_t *out_hi);
 /* Value for given symbol values; false on overflow past FMT_DIM_LIMIT in magnitude, or division by zero. */

@@ -55,13 +55,14 @@ typedef struct ir_attrs {
 typedef struct ir_const {
     const void *data; /* row-major elements; NULL only for zero elements */
     size_t bytes;
+    bool owned; /* lies in the graph's arena, so that a graph built from this one copies it */
 } ir_const;
 
 typedef struct ir_node {
     uint16_t op, n_in;
     uint32_t in;   /* first input in graph->refs */
     uint32_t attr; /* index in graph->attrs; 0 = all zero */
-    uint32_t name; /* offset in graph->names; 0 = unnamed. Model node name, for messages only */
+    uint32_t name; /* index in graph->node_names; 0 = unnamed. Model node name, for messages only */
     uint32_t data; /* index in graph->consts for const */
     ir_type type;
 } ir_node;
