@@ -24,16 +24,26 @@ typedef struct fmt_span { const void *data; uint64_t bytes; } fmt_span;
 /* Pieces of the constant section, written without building one copy: constants may be borrowed from the model file. */
 typedef struct fmt_pieces { const fmt_span *items; size_t n; } fmt_pieces;
 
-/* Write a bundle. plan->consts may be NULL here: pieces give the constant bytes, already padded to the offsets in the
+/* Most plans a bundle holds: the tuned one for the host's level, and the precompiled one that serves every level. Each is a
+ * section of type PLAN; ports are equal in all; constants and code are shared. */
+#define FMT_PLANS_MAX 4
+
+/* Write a bundle of n_plans plans, the preferred first. plan->consts may be NULL here: pieces give the constant bytes, already padded to the offsets in the
  * plan's values. path "-" writes stdout. Nothing half-written is left at path. */
-RTX_MUST_CHECK rtx_status fmt_bundle_write(const char *path, const fmt_plan *plan, fmt_pieces consts, fmt_span code,
-                                           const char *manifest, const char *graph_text, const char *evidence, rtx_err *err);
+RTX_MUST_CHECK rtx_status fmt_bundle_write(const char *path, const fmt_plan *const *plans, size_t n_plans, fmt_pieces consts,
+                                           fmt_span code, const char *manifest, const char *graph_text, const char *evidence,
+                                           rtx_err *err);
 
 typedef struct fmt_bundle {
     base_map map;
     fmt_span section[FMT_SEC_COUNT];
-    fmt_plan *plan; /* consts and code point into the mapping */
+    fmt_plan *plan[FMT_PLANS_MAX]; /* in file order; consts and code point into the mapping */
+    size_t n_plans;
 } fmt_bundle;
+
+/* The plan to run at a level: the first whose slots all have rows for it; NULL if none has. The runtime tries the machine's
+ * level first, then the lower ones. */
+const fmt_plan *fmt_bundle_plan(const fmt_bundle *b, fmt_isa isa);
 
 /* Map, check every byte (SHA-256 over header, plan and code, XXH3 over the rest in 1 MiB chunks on `threads` threads, zero
  * padding), read the plan. CORRUPT names the section. */

@@ -1,0 +1,62 @@
+/* The whole chain as data: options in, bundle and report out. The only place that sees frontend to tune.
+ *   layer      top; the CLI and the public API sit on it
+ *   owner      options are borrowed for the call; the report owns its texts until pipe_report_done
+ *   threads    one compilation at a time */
+#ifndef PIPELINE_H
+#define PIPELINE_H
+
+#include "fe.h"
+#include "lower.h"
+#include "pass.h"
+#include "tun.h"
+
+typedef enum pipe_tune { PIPE_OFF, PIPE_QUICK, PIPE_FULL } pipe_tune;
+
+enum { PIPE_LIST_MAX = 32, PIPE_VALUES_MAX = 24 };
+
+typedef struct pipe_sizes { const char *name; int64_t value[PIPE_VALUES_MAX]; int n; } pipe_sizes;
+
+typedef struct pipe_options {
+    pipe_tune tune;
+    int threads[PIPE_VALUES_MAX], n_threads; /* 0 = 1 and all CPUs */
+    pipe_sizes shapes[PIPE_LIST_MAX], buckets[PIPE_LIST_MAX], bounds[PIPE_LIST_MAX]; /* input; symbol; symbol lo, hi */
+    int n_shapes, n_buckets, n_bounds;
+    double budget_s;
+    bool deterministic, redo, unfused;
+    const char *cache; /* NULL = default, "" = none */
+    fmt_isa isa;       /* 0 = host */
+    fe_bind binds[PIPE_LIST_MAX];
+    int n_binds;
+    void (*progress)(void *ctx, const tun_progress *p);
+    void *progress_ctx;
+} pipe_options;
+
+typedef struct pipe_report {
+    tun_report tuning;
+    uint32_t n_slots, n_kernels_tuned, n_kernels_ready;
+    uint64_t file_bytes, const_bytes, code_bytes;
+    double read_s, passes_s, lower_s, tune_s, write_s, total_s;
+    bool no_compiler;
+    char why_untuned[200];
+    double predicted_ns; /* of the first bucket and thread count, sum over steps; 0 = untuned */
+} pipe_report;
+
+RTX_MUST_CHECK rtx_status pipe_compile(const char *model, const pipe_options *opt, const char *out_path, pipe_report *report, rtx_err *err);
+void pipe_report_json(const pipe_report *r, base_buf *out);
+
+/* Read a model and run the passes before tuning; used by compare, bench and opt too. *out_graph belongs to the caller and
+ * lives no longer than the model. */
+RTX_MUST_CHECK rtx_status pipe_front(const char *model, const pipe_options *opt, fe_model **out_model, ir_graph **out_graph, rtx_err *err);
+
+/* The sizes at which a graph is tuned: every combination of its symbols' buckets. */
+typedef struct pipe_buckets {
+    uint32_t n_sym;
+    int64_t size[16][PIPE_VALUES_MAX];
+    int n_size[16];
+    uint32_t sym[16]; /* symbol of the graph's pool */
+} pipe_buckets;
+RTX_MUST_CHECK rtx_status pipe_buckets_of(const ir_graph *g, const pipe_options *opt, pipe_buckets *out, rtx_err *err);
+
+extern volatile int pipe_cancelled;
+
+#endif
