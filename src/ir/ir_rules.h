@@ -47,5 +47,6 @@ int64_t ir_float_to_int(fmt_dtype t, double v);
 int64_t ir_wrap_int(fmt_dtype t, int64_t v);
 /* Zeroed tensor; out untouched on failure. */
 rtx_status ir_tensor_new(fmt_dtype t, int rank, const int64_t *dim, ir_tensor *out, rtx_err *err);
+void ir_tensor_load(const void *data, ir_tensor *t); /* elems elements of its dtype */
 
 #endif

@@ -151,17 +151,22 @@ rtx_status ir_tensor_new(fmt_dtype t, int rank, const int64_t *dim, ir_tensor *o
     return RTX_OK;
 }
 
+void ir_tensor_load(const void *data, ir_tensor *t)
+{
+    size_t size = fmt_dtype_bytes(t->dtype);
+    const char *at = data;
+    for (int64_t k = 0; k < t->elems; k++, at += size) {
+        if (t->f)
+            t->f[k] = load_float(t->dtype, at);
+        else
+            t->i[k] = load_int(t->dtype, at);
+    }
+}
+
 rtx_status ir_tensor_from(const void *data, fmt_dtype t, int rank, const int64_t *dim, ir_tensor *out, rtx_err *err)
 {
     TRY(ir_tensor_new(t, rank, dim, out, err));
-    size_t size = fmt_dtype_bytes(t);
-    const char *at = data;
-    for (int64_t k = 0; k < out->elems; k++, at += size) {
-        if (out->f)
-            out->f[k] = load_float(t, at);
-        else
-            out->i[k] = load_int(t, at);
-    }
+    ir_tensor_load(data, out);
     return RTX_OK;
 }
 
