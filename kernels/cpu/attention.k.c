@@ -42,9 +42,8 @@
 /* s[r][lane] = SCALE sum_d key[r][d] query[d][lane] + mask, and top[lane] = max(top, s). The mask is mask[r * ldm] for
  * every lane, or what s holds already when mask_in_s. rows and panels are literals at every call. */
 K_INLINE void K_FN(score)(const int rows, const int panels, const float *a, int64_t lda, const float *b, int64_t ldb,
-                          const int64_t *arg, const float *mask, int64_t ldm, int mask_in_s, float *s, float *top)
+                          K_ARG, const float *mask, int64_t ldm, int mask_in_s, float *s, float *top)
 {
-    (void)arg;
 #define ZERO_S(r) K_CAT(K_PANELS_, NP)(ZERO_P, r)
     K_CAT(K_ROWS_, KR)(ZERO_S)
     K_UNROLL(KU)
@@ -83,12 +82,34 @@ K_INLINE void K_FN(score)(const int rows, const int panels, const float *a, int6
     (void)mask, (void)ldm, (void)mask_in_s;
 }
 
+/* Can a block of queries have this many panels, split into value tiles of this many rows? Can keys be split so? Sizes
+ * known to the compiler rule most literal tiles out. */
+K_INLINE int K_FN(has_queries)(K_ARG, int64_t panels, int64_t rows)
+{
+    const int64_t rest = DIM_SQ % WIDTH;
+    return !__builtin_constant_p(DIM_SQ) ||
+           (rest != DIM_SQ && (!panels || panels == NP) && (!rows || k_splits_to(WIDTH, QR, rows))) ||
+           (rest && (!panels || panels == K_CEIL_DIV(rest, K_PANEL)) && (!rows || k_splits_to(rest, QR, rows)));
+}
+K_INLINE int K_FN(has_keys)(K_ARG, int64_t rows)
+{
+    return CAUSAL || !__builtin_constant_p(DIM_SK) || k_splits_to(DIM_SK, KR, rows);
+}
+K_INLINE int K_FN(has_values)(K_ARG, int64_t panels)
+{
+    return !__builtin_constant_p(DIM_DV) || (panels == VP && DIM_DV > (VP - 1) * K_PANEL) ||
+           panels == K_CEIL_DIV(DIM_DV, K_PANEL) % VP;
+}
+
 /* The literal score tile for run-time rows in 1..KR and panels in 1..NP. */
-static void K_FN(scores)(int64_t rows, int64_t panels, const float *a, int64_t lda, const float *b, const int64_t *arg,
+K_NOINLINE void K_FN(scores)(int64_t rows, int64_t panels, const float *a, int64_t lda, const float *b, K_ARG,
                          const float *mask, int64_t ldm, int mask_in_s, float *s, float *top)
 {
 #define CASE_S(r) \
-    case r + 1: K_FN(score)(r + 1, q_literal, a, lda, b, q_literal * K_PANEL, arg, mask, ldm, mask_in_s, s, top); break;
+    case r + 1: \
+        if (K_FN(has_keys)(arg, r + 1) && K_FN(has_queries)(arg, q_literal, 0)) \
+            K_FN(score)(r + 1, q_literal, a, lda, b, q_literal * K_PANEL, arg, mask, ldm, mask_in_s, s, top); \
+        break;
 #define CASE_N(x, p) \
     case p + 1: { \
         enum { q_literal = p + 1 }; \
@@ -141,11 +162,15 @@ K_INLINE void K_FN(value)(const int rows, const int panels, const float *a, int6
     (void)seen;
 }
 
-static void K_FN(values)(int64_t rows, int64_t panels, const float *a, int64_t lda, const float *b, int64_t ldb,
+/* The literal value tile for run-time rows in 1..QR and panels in 1..VP. */
+K_NOINLINE void K_FN(values)(K_ARG, int64_t rows, int64_t panels, const float *a, int64_t lda, const float *b, int64_t ldb,
                          int64_t keys, int64_t seen, float *out)
 {
 #define CASE_V(r) \
-    case r + 1: K_FN(value)(r + 1, v_literal, a, lda, b, ldb, keys, seen, out); break;
+    case r + 1: \
+        if (K_FN(has_queries)(arg, 0, r + 1) && K_FN(has_values)(arg, v_literal)) \
+            K_FN(value)(r + 1, v_literal, a, lda, b, ldb, keys, seen, out); \
+        break;
 #define CASE_P(x, p) \
     case p + 1: { \
         enum { v_literal = p + 1 }; \
@@ -155,7 +180,7 @@ static void K_FN(values)(int64_t rows, int64_t panels, const float *a, int64_t l
 }
 
 /* s[keys][width] becomes exp(s - top), sum[lane] its sum. */
-static void K_FN(softmax)(float *restrict s, int64_t keys, int64_t width, const float *restrict top, float *restrict sum)
+K_NOINLINE void K_FN(softmax)(float *restrict s, int64_t keys, int64_t width, const float *restrict top, float *restrict sum)
 {
     float part[4 * WIDTH];
     for (int64_t i = 0; i < width; i++) sum[i] = 0.0f;
@@ -175,12 +200,12 @@ static void K_FN(softmax)(float *restrict s, int64_t keys, int64_t width, const 
     }
 }
 
-K_INLINE int64_t K_FN(blocks)(const int64_t *arg) { (void)arg; return K_CEIL_DIV(DIM_SQ, WIDTH); }
-K_INLINE int64_t K_FN(v_panels)(const int64_t *arg) { (void)arg; return K_CEIL_DIV(DIM_DV, K_PANEL); }
+K_INLINE int64_t K_FN(blocks)(K_ARG) { return K_CEIL_DIV(DIM_SQ, WIDTH); }
+K_INLINE int64_t K_FN(v_panels)(K_ARG) { return K_CEIL_DIV(DIM_DV, K_PANEL); }
 /* Value rows that cannot be read 16 columns at a time are copied to scratch. */
-K_INLINE int K_FN(v_copied)(const int64_t *arg) { (void)arg; return DIM_DV % K_PANEL != 0 || (V_DANY && V_D != 1); }
+K_INLINE int K_FN(v_copied)(K_ARG) { return DIM_DV % K_PANEL != 0 || (V_DANY && V_D != 1); }
 
-void K_FN(plan)(const int64_t *arg, int64_t ways, k_plan *out)
+void K_FN(plan)(K_ARG, int64_t ways, k_plan *out)
 {
     (void)ways;
     out->units = DIM_DV > 0 ? DIM_B * DIM_H * K_FN(blocks)(arg) : 0;
@@ -191,11 +216,10 @@ void K_FN(plan)(const int64_t *arg, int64_t ways, k_plan *out)
 void K_FN(run)(const k_call *c, int64_t begin, int64_t end)
 {
     const int64_t *arg = c->arg;
-    const int64_t blocks = K_FN(blocks)(arg), heads = DIM_B * DIM_H, vp = K_FN(v_panels)(arg);
+    const int64_t blocks = K_FN(blocks)(arg), vp = K_FN(v_panels)(arg);
     float *query = c->scratch, *s = query + DIM_D * WIDTH, *v_copy = s + DIM_SK * WIDTH;
     K_ALIGN(64) float tile[QR * V_LD], top[WIDTH], sum[WIDTH], unused[WIDTH];
     int64_t held = -1; /* b * HK + g of the values in v_copy */
-    (void)heads;
     for (int64_t u = begin; u < end; u++) {
         const int64_t q0 = u % blocks * WIDTH, h = u / blocks % DIM_H, n_b = u / blocks / DIM_H;
         const int64_t g = h * DIM_HK / DIM_H, n = K_MIN(DIM_SQ - q0, WIDTH);
@@ -281,7 +305,7 @@ void K_FN(run)(const k_call *c, int64_t begin, int64_t end)
             for (int64_t t = 0, i = 0, rows; t < tiles; t++, i += rows) {
                 rows = n / tiles + (t < n % tiles);
                 const int64_t seen = CAUSAL ? first + i : keys;
-                K_FN(values)(rows, K_MIN(vp - p, VP), s + i, width, v + p * K_PANEL, ldv,
+                K_FN(values)(arg, rows, K_MIN(vp - p, VP), s + i, width, v + p * K_PANEL, ldv,
                              CAUSAL ? K_MAX(0, K_MIN(keys, seen + rows - 1)) : keys, seen, tile);
                 for (int64_t r = 0; r < rows; r++) {
                     float *restrict to = o + (i + r) * O_S + p * K_PANEL * (O_DANY ? O_D : 1);

@@ -22,6 +22,7 @@ typedef struct k_call {
     void *scratch;
     const char *next;
     int64_t next_bytes;
+    uint32_t *trap;
 } k_call;
 
 typedef struct k_plan {
@@ -31,6 +32,7 @@ typedef struct k_plan {
 
 #define K_INLINE static inline __attribute__((always_inline))
 #define K_NOINLINE static __attribute__((noinline))
+#define K_ARG const int64_t *arg __attribute__((unused))
 #define K_ALIGN(n) __attribute__((aligned(n)))
 #define K_CAT2(a, b) a##b
 #define K_CAT(a, b) K_CAT2(a, b)
@@ -103,6 +105,14 @@ K_INLINE void k_transpose16(float *dst, int64_t ldd, const float *src, int64_t l
     }
 }
 
+/* Does an even split of count rows into the fewest tiles of at most `most` make a tile of this many rows? With baked
+ * sizes this lets the compiler drop the literal tiles that cannot occur. */
+K_INLINE int k_splits_to(int64_t count, int64_t most, int64_t rows)
+{
+    const int64_t tiles = K_MAX(K_CEIL_DIV(count, most), 1);
+    return rows == count / tiles || rows == K_CEIL_DIV(count, tiles);
+}
+
 /* Ladders for named accumulators. Arrays of vectors spill, so register tiles spell out every vector: a ladder repeats
  * F(r) for the rows r of a tile, F(r, p) for its panels, F(r, p, h) for the vectors of one panel. */
 #define K_VECS_1(F, r, p) F(r, p, 0)
@@ -161,13 +171,6 @@ K_INLINE float k_round(float x) { return __builtin_roundevenf(x); }
 K_INLINE float k_fmin(float a, float b) { return a < b || a != a ? a : b; }
 K_INLINE float k_fmax(float a, float b) { return a > b || a != a ? a : b; }
 
-/* [lo, hi] with NaN kept: these forms are one min and one max instruction. */
-K_INLINE float k_clamp(float x, float lo, float hi)
-{
-    x = lo > x ? lo : x;
-    return hi < x ? hi : x;
-}
-
 /* Adding K_MAGIC rounds to an integer (half to even) and leaves it in the low bits. */
 #define K_MAGIC 12582912.0f          /* 1.5 * 2^23 */
 #define K_MAGICD 6755399441055744.0  /* 1.5 * 2^52 */
@@ -176,7 +179,7 @@ K_INLINE float k_clamp(float x, float lo, float hi)
 K_INLINE float k_exp_reduce(float x, int32_t *n)
 {
     float t = k_fma(x, 1.44269504f, K_MAGIC), f = t - K_MAGIC;
-    *n = k_bits(t) - k_bits(K_MAGIC);
+    *n = (int32_t)((uint32_t)k_bits(t) - 0x4b400000u);
     return k_fma(f, -1.42860677e-6f, k_fma(f, -0.693145752f, x));
 }
 
@@ -192,15 +195,17 @@ K_INLINE float k_expm1_core(float r)
 }
 
 /* 2^n for -126 <= n <= 127 */
-K_INLINE float k_pow2(int32_t n) { return k_float((n + 127) << 23); }
+K_INLINE float k_pow2(int32_t n) { return k_float((int32_t)((uint32_t)(n + 127) << 23)); }
 
-/* Two factors of 2^(n/2) reach inf; what would be denormal becomes 0, since denormals cost tens of cycles. */
+/* n is added to the exponent. Outside the range the arithmetic is nonsense and replaced: by 0 where the result would
+ * be denormal (a denormal costs tens of cycles), by inf, or by NaN. */
 K_INLINE float k_exp(float x)
 {
     int32_t n;
-    float p = 1.0f + k_expm1_core(k_exp_reduce(k_clamp(x, -87.336f, 89.0f), &n));
-    p = p * k_pow2(n >> 1) * k_pow2(n - (n >> 1));
-    return x < -87.336f ? 0.0f : p;
+    float p = 1.0f + k_expm1_core(k_exp_reduce(x, &n));
+    p = k_float((int32_t)((uint32_t)k_bits(p) + ((uint32_t)n << 23)));
+    p = x < -87.336f ? 0.0f : p;
+    return x <= 88.7228394f ? p : x + K_INF;
 }
 
 /* log(m 2^n) = n ln2 + log1p(m - 1), sqrt(1/2) <= m < sqrt(2) */
@@ -228,7 +233,7 @@ K_INLINE float k_log(float x)
 /* erf: x + x P(x^2) up to 1.2, then a polynomial in |x| centred on the rest; erf is 1 in float from 3.92 on. */
 K_INLINE float k_erf(float x)
 {
-    float y = k_clamp(x, -3.92f, 3.92f), a = k_abs(y), u = y * y;
+    float a = k_abs(x), u = x * x;
     float p = 6.52737183e-05f;
     p = k_fma(p, u, -0.000756218177f);
     p = k_fma(p, u, 0.00513127202f);
@@ -250,16 +255,18 @@ K_INLINE float k_erf(float x)
     q = k_fma(q, w, -0.00761405311f);
     q = k_fma(q, w, 0.00218646673f);
     q = k_fma(q, w, 0.999705844f);
-    return a < 1.2f ? k_fma(y, p, y) : k_copysign(q, x);
+    q = a >= 3.92f ? 1.0f : q;
+    return a < 1.2f ? k_fma(x, p, x) : k_copysign(q, x);
 }
 
 /* tanh x = -t / (t + 2), t = e^(-2|x|) - 1 in (-1, 0]: no cancellation at either end. */
 K_INLINE float k_tanh(float x)
 {
     int32_t n;
-    float q = k_expm1_core(k_exp_reduce(k_clamp(-2.0f * k_abs(x), -40.0f, 0.0f), &n)), s = k_pow2(n);
+    float a = k_abs(x), q = k_expm1_core(k_exp_reduce(-2.0f * a, &n)), s = k_pow2(n);
     float t = k_fma(s, q, s - 1.0f);
-    return k_copysign(-t / (t + 2.0f), x);
+    t = a > 9.5f ? 1.0f : -t / (t + 2.0f);
+    return k_copysign(t, x);
 }
 
 K_INLINE float k_sigmoid(float x) { return 1.0f / (1.0f + k_exp(-x)); }
