@@ -1,0 +1,783 @@
+/* ONNX operators that make, move or reshape data; most of them also follow known contents (shape arithmetic). */
+#include "fe_onnx.h"
+#include <math.h>
+
+static void vec_type(fe_node *n, fmt_dtype dt, uint32_t count, ir_type *out)
+{
+    *out = (ir_type){.dtype = dt, .rank = 1};
+    out->dim[0] = fmt_dim_const(n->d, count);
+}
+
+/* The same elements under another shape: contents stay known. */
+static void set_reshaped(fe_node *n, const fmt_dim *dims, uint32_t rank)
+{
+    uint32_t count;
+    const fmt_dim *c = fe_content(n, 0, &count);
+    if (!fe_good(n))
+        return;
+    if (c) {
+        ir_type t = {.dtype = fe_type(n, 0)->dtype, .rank = (uint8_t)rank};
+        if (rank)
+            memcpy(t.dim, dims, rank * sizeof *dims);
+        fe_set_known(n, 0, &t, c, count);
+        return;
+    }
+    fe_set(n, 0, ir_reshape(n->g, fe_in(n, 0), dims, rank));
+}
+
+/* Axes of the attribute (older opsets) or of input k; false: none given. */
+static bool get_axes(fe_node *n, uint32_t k, int64_t *axes, uint32_t *out_n)
+{
+    *out_n = FMT_RANK_MAX;
+    if (fe_has(n, k))
+        return fe_need_ints(n, k, "axes", axes, out_n);
+    return fe_attr_ints(n, "axes", axes, FMT_RANK_MAX, out_n);
+}
+
+/* ---- sources ---- */
+
+static void set_data(fe_node *n, fmt_dtype dt, bool scalar, const void *data, size_t elems)
+{
+    ir_type t;
+    vec_type(n, dt, (uint32_t)elems, &t);
+    t.rank = scalar ? 0 : 1;
+    fe_val v = {.maker = n->out[0]->maker};
+    rtx_err err = {0};
+    if (fe_value_of_data(n->m, &t, data, elems * fmt_dtype_bytes(dt), false, &v, &err) == RTX_OK)
+        *n->out[0] = v;
+    else
+        ir_bad(n->g, err.code, "%s", err.text);
+}
+
+static void set_list(fe_node *n, const fe_nums *nums, fmt_dtype dt)
+{
+    size_t each = fmt_dtype_bytes(dt);
+    AUTO_FREE uint8_t *p = base_alloc_array(BASE_TAG_FRONTEND, nums->n + 1, each);
+    if (!p) {
+        ir_bad(n->g, RTX_NOMEM, "out of memory");
+        return;
+    }
+    fe_nums_at it = fe_nums_begin(nums);
+    size_t i = 0;
+    for (uint64_t bits; i < nums->n && fe_nums_next(&it, &bits); i++)
+        memcpy(p + i * each, &bits, each);
+    set_data(n, dt, false, p, i);
+}
+
+static void set_tensor(fe_node *n, fe_span tensor)
+{
+    fe_val v = {.maker = n->out[0]->maker};
+    rtx_err err = {0};
+    if (fe_tensor_value(n->m, tensor, "constant", &v, &err) == RTX_OK)
+        *n->out[0] = v;
+    else
+        ir_bad(n->g, err.code, "%s", err.text);
+}
+
+static void op_constant(fe_node *n)
+{
+    const fe_pb_attr *a = n->n_attrs ? &n->attrs[0] : NULL;
+    if (!n->n_out || !n->out[0])
+        return;
+    if (!a || n->n_attrs != 1)
+        fe_bad(n, "a constant has exactly one value; this one has %u", n->n_attrs);
+    else if (fe_span_is(a->name, "value"))
+        set_tensor(n, a->t);
+    else if (fe_span_is(a->name, "value_int"))
+        set_data(n, FMT_I64, true, &a->i, 1);
+    else if (fe_span_is(a->name, "value_float"))
+        set_data(n, FMT_F32, true, &a->f, 1);
+    else if (fe_span_is(a->name, "value_ints"))
+        set_list(n, &a->ints, FMT_I64);
+    else if (fe_span_is(a->name, "value_floats"))
+        set_list(n, &a->floats, FMT_F32);
+    else
+        fe_refuse(n, "constants of kind '%.*s' are not supported", FE_SHOW(a->name));
+}
+
+/* Elements of a constant shape of at most FE_CONTENT_MAX elements. */
+static bool small_shape(const fe_node *n, const fmt_dim *dims, uint32_t rank, uint32_t *out_elems)
+{
+    int64_t elems = 1, c;
+    for (uint32_t i = 0; i < rank; i++) {
+        if (!fmt_dim_is_const(n->d, dims[i], &c) || c < 0 || c > FE_CONTENT_MAX || (elems *= c) > FE_CONTENT_MAX)
+            return false;
+    }
+    *out_elems = (uint32_t)elems;
+    return true;
+}
+
+static bool check_rank(fe_node *n, uint32_t rank)
+{
+    if (rank > FMT_RANK_MAX)
+        fe_refuse(n, "a result of %u axes; the limit is %d", rank, FMT_RANK_MAX);
+    return fe_good(n);
+}
+
+/* Sizes must not be negative constants. */
+static bool check_sizes(fe_node *n, const fmt_dim *dims, uint32_t rank)
+{
+    int64_t c;
+    for (uint32_t i = 0; i < rank; i++)
+        if (fmt_dim_is_const(n->d, dims[i], &c) && (c < 0 || c >= FMT_DIM_LIMIT))
+            fe_bad(n, "axis %u would have size %lld", i, (long long)c);
+    return check_rank(n, rank);
+}
+
+static void op_constant_of_shape(fe_node *n)
+{
+    uint32_t rank, elems;
+    const fmt_dim *dims = fe_need(n, 0, "the shape", &rank);
+    const fe_pb_attr *a = fe_attr(n, "value");
+    fe_val v = {0};
+    rtx_err err = {0};
+    if (!dims || !check_sizes(n, dims, rank))
+        return;
+    if (a && fe_tensor_value(n->m, a->t, "value", &v, &err) != RTX_OK) {
+        ir_bad(n->g, err.code, "%s", err.text);
+        return;
+    }
+    ir_type t = {.dtype = a ? v.type.dtype : FMT_F32, .rank = (uint8_t)rank};
+    memcpy(t.dim, dims, rank * sizeof *dims);
+    if (v.content && v.n == 1 && small_shape(n, dims, rank, &elems)) {
+        fmt_dim c[FE_CONTENT_MAX];
+        for (uint32_t i = 0; i < elems; i++)
+            c[i] = v.content[0];
+        fe_set_known(n, 0, &t, c, elems);
+        return;
+    }
+    ir_id x = a ? ir_reshape(n->g, fe_id(n->m, &v), NULL, 0) : ir_scalar(n->g, FMT_F32, 0);
+    fe_set(n, 0, ir_broadcast(n->g, x, dims, rank));
+}
+
+static void op_shape(fe_node *n)
+{
+    const ir_type *t = fe_type(n, 0);
+    int64_t r = t->rank, start = fe_attr_i(n, "start", 0), end = fe_attr_i(n, "end", r);
+    start = start < -r ? 0 : start < 0 ? start + r : MIN(start, r);
+    end = end < -r ? 0 : end < 0 ? end + r : MIN(end, r);
+    fe_set_vec(n, 0, t->dim + start, (uint32_t)MAX(end - start, 0));
+}
+
+static void op_size(fe_node *n)
+{
+    ir_type t = {.dtype = FMT_I64};
+    fmt_dim elems = fe_dim_product(n->d, fe_type(n, 0)->dim, fe_type(n, 0)->rank);
+    fe_set_known(n, 0, &t, &elems, 1);
+}
+
+/* start + i * delta for i below the count */
+static void set_range(fe_node *n, fmt_dim count, ir_id start, ir_id delta)
+{
+    ir_attrs a = {.n_dims = 1, .dims = {count}};
+    fmt_dtype dt = (fmt_dtype)fe_type(n, 0)->dtype;
+    ir_id x = ir_cast(n->g, ir_emit(n->g, IR_iota, NULL, 0, &a), dt);
+    double v;
+    if (!(fe_number(n, 2, &v) && v == 1))
+        x = fe_ew2(n, IR_mul, x, delta);
+    if (fe_good(n) && !(fe_number(n, 0, &v) && v == 0))
+        x = fe_ew2(n, IR_add, x, start);
+    fe_set(n, 0, x);
+}
+
+static void range_of_floats(fe_node *n)
+{
+    double v[3];
+    for (uint32_t k = 0; k < 3; k++)
+        if (!fe_number(n, k, &v[k])) {
+            uint32_t count;
+            (void)fe_need(n, k, k == 0 ? "start" : k == 1 ? "limit" : "delta", &count);
+            return;
+        }
+    double count = v[2] != 0 ? ceil((v[1] - v[0]) / v[2]) : NAN;
+    if (!(count < (double)FMT_DIM_LIMIT)) {
+        fe_bad(n, "range of %g steps", count);
+        return;
+    }
+    set_range(n, fmt_dim_const(n->d, count > 0 ? (int64_t)count : 0), fe_in(n, 0), fe_in(n, 2));
+}
+
+static void op_range(fe_node *n)
+{
+    fmt_dim v[3];
+    uint32_t count;
+    if (fmt_dtype_class((fmt_dtype)fe_type(n, 0)->dtype) == 'F') {
+        range_of_floats(n);
+        return;
+    }
+    for (uint32_t k = 0; k < 3; k++) {
+        const fmt_dim *c = fe_need(n, k, k == 0 ? "start" : k == 1 ? "limit" : "delta", &count);
+        if (!c || count != 1)
+            return;
+        v[k] = c[0];
+    }
+    int64_t delta, lo, hi;
+    if (!fmt_dim_is_const(n->d, v[2], &delta) || delta == 0) {
+        fe_refuse(n, "delta must be a constant other than 0");
+        return;
+    }
+    fmt_dim span = delta > 0 ? fmt_dim_sub(n->d, v[1], v[0]) : fmt_dim_sub(n->d, v[0], v[1]);
+    int64_t step = delta > 0 ? delta : -delta;
+    fmt_dim_range(n->d, span, &lo, &hi);
+    if (lo < 0)
+        span = fe_dim_max(n->d, span, fmt_dim_const(n->d, 0));
+    if (step > 1)
+        span = fmt_dim_div(n->d, fmt_dim_add(n->d, span, fmt_dim_const(n->d, step - 1)), fmt_dim_const(n->d, step));
+    set_range(n, span, fe_in(n, 0), fe_in(n, 2));
+}
+
+/* ---- views ---- */
+
+static void op_reshape(fe_node *n)
+{
+    uint32_t rank, minus = UINT32_MAX;
+    const fmt_dim *want = fe_need(n, 1, "the shape", &rank);
+    const ir_type t = *fe_type(n, 0);
+    fmt_dim dims[FMT_RANK_MAX], rest = fmt_dim_const(n->d, 1);
+    bool keep_zero = fe_attr_i(n, "allowzero", 0) != 0;
+    if (!want || !check_rank(n, rank))
+        return;
+    for (uint32_t i = 0; i < rank; i++) {
+        int64_t c = 1;
+        dims[i] = want[i];
+        bool is_const = fmt_dim_is_const(n->d, want[i], &c);
+        if (is_const && c == 0 && !keep_zero) {
+            if (i >= t.rank) {
+                fe_bad(n, "size 0 copies axis %u, which its input of %u axes lacks", i, t.rank);
+                return;
+            }
+            dims[i] = t.dim[i];
+        } else if (is_const && c < 0) {
+            if (c != -1 || minus != UINT32_MAX) {
+                fe_bad(n, "axis %u of the shape is %lld; one axis at most may be -1", i, (long long)c);
+                return;
+            }
+            minus = i;
+            continue;
+        }
+        rest = fmt_dim_mul(n->d, rest, dims[i]);
+    }
+    if (minus != UINT32_MAX) {
+        if (fmt_dim_is(n->d, rest, 0)) {
+            fe_bad(n, "axis %u cannot be inferred beside a size of 0", minus);
+            return;
+        }
+        dims[minus] = fmt_dim_div(n->d, fe_dim_product(n->d, t.dim, t.rank), rest);
+    }
+    set_reshaped(n, dims, rank);
+}
+
+static void op_flatten(fe_node *n)
+{
+    const ir_type t = *fe_type(n, 0);
+    int64_t axis = fe_attr_i(n, "axis", 1);
+    if (axis < -(int64_t)t.rank || axis > t.rank) {
+        fe_bad(n, "axis %lld is outside a tensor of %u axes", (long long)axis, t.rank);
+        return;
+    }
+    uint32_t at = (uint32_t)(axis < 0 ? axis + t.rank : axis);
+    fmt_dim dims[2] = {fe_dim_product(n->d, t.dim, at), fe_dim_product(n->d, t.dim + at, t.rank - at)};
+    set_reshaped(n, dims, 2);
+}
+
+static void op_squeeze(fe_node *n)
+{
+    const ir_type t = *fe_type(n, 0);
+    int64_t axes[FMT_RANK_MAX];
+    uint32_t n_axes, rank = 0;
+    bool drop[FMT_RANK_MAX] = {0}, given = get_axes(n, 1, axes, &n_axes);
+    fmt_dim dims[FMT_RANK_MAX];
+    for (uint32_t i = 0; given && i < n_axes; i++) {
+        uint32_t ax;
+        if (!fe_axis(n, axes[i], t.rank, &ax))
+            return;
+        if (!fmt_dim_unify(n->d, t.dim[ax], fmt_dim_const(n->d, 1))) {
+            fe_bad(n, "axis %u does not have size 1", ax);
+            return;
+        }
+        drop[ax] = true;
+    }
+    for (uint32_t i = 0; i < t.rank; i++)
+        if (!(given ? drop[i] : fmt_dim_is(n->d, t.dim[i], 1)))
+            dims[rank++] = t.dim[i];
+    set_reshaped(n, dims, rank);
+}
+
+static void op_unsqueeze(fe_node *n)
+{
+    const ir_type t = *fe_type(n, 0);
+    int64_t axes[FMT_RANK_MAX];
+    uint32_t n_axes, at = 0;
+    bool added[FMT_RANK_MAX] = {0};
+    fmt_dim dims[FMT_RANK_MAX];
+    if (!get_axes(n, 1, axes, &n_axes)) {
+        if (fe_good(n))
+            fe_bad(n, "it has no axes");
+        return;
+    }
+    uint32_t rank = t.rank + n_axes;
+    if (!check_rank(n, rank))
+        return;
+    for (uint32_t i = 0; i < n_axes; i++) {
+        uint32_t ax;
+        if (!fe_axis(n, axes[i], rank, &ax))
+            return;
+        if (added[ax])
+            fe_bad(n, "axis %u is added twice", ax);
+        added[ax] = true;
+    }
+    for (uint32_t i = 0; i < rank && fe_good(n); i++)
+        dims[i] = added[i] ? fmt_dim_const(n->d, 1) : t.dim[at++];
+    set_reshaped(n, dims, rank);
+}
+
+static void op_transpose(fe_node *n)
+{
+    const ir_type t = *fe_type(n, 0);
+    int64_t perm[FMT_RANK_MAX];
+    uint32_t n_perm, seen = 0;
+    if (!fe_attr_ints(n, "perm", perm, FMT_RANK_MAX, &n_perm)) {
+        n_perm = t.rank;
+        for (uint32_t i = 0; i < t.rank; i++)
+            perm[i] = t.rank - 1 - i;
+    }
+    for (uint32_t i = 0; i < n_perm; i++) {
+        perm[i] += perm[i] < 0 ? t.rank : 0;
+        if (perm[i] >= 0 && perm[i] < t.rank)
+            seen |= 1u << perm[i];
+    }
+    if (n_perm != t.rank || seen != (1u << t.rank) - 1) {
+        fe_bad(n, "perm does not name each of its %u axes once", t.rank);
+        return;
+    }
+    if (t.rank < 2)
+        set_reshaped(n, t.dim, t.rank);
+    else
+        fe_set(n, 0, ir_permute(n->g, fe_in(n, 0), perm));
+}
+
+static void op_expand(fe_node *n)
+{
+    uint32_t rank, count, elems;
+    const fmt_dim *dims = fe_need(n, 1, "the shape", &rank);
+    if (!dims || !check_sizes(n, dims, rank))
+        return;
+    const fmt_dim *c = fe_content(n, 0, &count);
+    if (c && count == 1 && fe_type(n, 0)->rank <= rank && small_shape(n, dims, rank, &elems)) {
+        ir_type t = {.dtype = fe_type(n, 0)->dtype, .rank = (uint8_t)rank};
+        fmt_dim all[FE_CONTENT_MAX];
+        memcpy(t.dim, dims, rank * sizeof *dims);
+        for (uint32_t i = 0; i < elems; i++)
+            all[i] = c[0];
+        fe_set_known(n, 0, &t, all, elems);
+        return;
+    }
+    fe_set(n, 0, fe_expand(n, fe_in(n, 0), dims, rank));
+}
+
+static void op_tile(fe_node *n)
+{
+    uint32_t rank;
+    const fmt_dim *times = fe_need(n, 1, "repeats", &rank);
+    ir_type t = *fe_type(n, 0);
+    if (times && rank != t.rank)
+        fe_bad(n, "%u repeats for %u axes", rank, t.rank);
+    if (!times || !check_sizes(n, times, rank))
+        return;
+    ir_id x = fe_in(n, 0);
+    for (uint32_t i = 0; i < rank && fe_good(n); i++) {
+        if (fmt_dim_is(n->d, times[i], 1))
+            continue;
+        fmt_dim view[3] = {fe_dim_product(n->d, t.dim, i), fmt_dim_const(n->d, 1),
+                           fe_dim_product(n->d, t.dim + i, rank - i)};
+        x = ir_reshape(n->g, x, view, 3);
+        view[1] = times[i];
+        x = ir_broadcast(n->g, x, view, 3);
+        t.dim[i] = fmt_dim_mul(n->d, t.dim[i], times[i]);
+        x = ir_reshape(n->g, x, t.dim, rank);
+    }
+    fe_set(n, 0, x);
+}
+
+/* ---- slices ---- */
+
+typedef struct cut { fmt_dim start, size; int64_t step; } cut;
+
+/* An index of a slice inside [lo, hi] of an axis of n entries; false if its sign depends on a free size. */
+static bool clamp_index(fmt_dims *d, fmt_dim v, fmt_dim n, fmt_dim lo, fmt_dim hi, fmt_dim *out)
+{
+    int64_t c, vlo, vhi;
+    if (fmt_dim_is_const(d, v, &c) && c >= INT32_MAX)
+        *out = hi; /* "to the end", as exporters write it */
+    else if (fmt_dim_is_const(d, v, &c) && c <= -INT32_MAX)
+        *out = lo;
+    else {
+        fmt_dim_range(d, v, &vlo, &vhi);
+        if (vlo < 0 && vhi >= 0)
+            return false;
+        fmt_dim at = vlo >= 0 ? v : fmt_dim_add(d, n, v);
+        *out = fe_dim_min(d, fe_dim_max(d, at, lo), hi);
+    }
+    return true;
+}
+
+static bool make_cut(fmt_dims *d, fmt_dim n, fmt_dim start, fmt_dim end, int64_t step, cut *out)
+{
+    fmt_dim zero = fmt_dim_const(d, 0), one = fmt_dim_const(d, 1), s, e, span;
+    if (step > 0) {
+        if (!clamp_index(d, start, n, zero, n, &s) || !clamp_index(d, end, n, zero, n, &e))
+            return false;
+        span = fmt_dim_sub(d, e, s);
+    } else {
+        fmt_dim last = fmt_dim_sub(d, n, one), before = fmt_dim_const(d, -1);
+        if (!clamp_index(d, start, n, zero, last, &s) || !clamp_index(d, end, n, before, last, &e))
+            return false;
+        span = fmt_dim_sub(d, s, e);
+    }
+    int64_t by = step > 0 ? step : -step;
+    span = fe_dim_max(d, span, zero);
+    if (by > 1)
+        span = fmt_dim_div(d, fmt_dim_add(d, span, fmt_dim_const(d, by - 1)), fmt_dim_const(d, by));
+    *out = (cut){s, span, step};
+    return true;
+}
+
+/* Emit the slice of one axis range per entry of cuts (one per axis), or pick from known contents. */
+static void set_slice(fe_node *n, uint32_t k, const cut *cuts)
+{
+    const ir_type t = *fe_type(n, 0);
+    uint32_t count;
+    const fmt_dim *c = fe_content(n, 0, &count);
+    int64_t start, size;
+    if (c && t.rank == 1 && fmt_dim_is_const(n->d, cuts[0].start, &start) && fmt_dim_is_const(n->d, cuts[0].size, &size) &&
+        size <= FE_CONTENT_MAX) {
+        fmt_dim picked[FE_CONTENT_MAX];
+        ir_type out = t;
+        for (int64_t i = 0; i < size; i++)
+            picked[i] = c[start + i * cuts[0].step];
+        out.dim[0] = cuts[0].size;
+        fe_set_known(n, k, &out, picked, (uint32_t)size);
+        return;
+    }
+    fmt_dim starts[FMT_RANK_MAX], sizes[FMT_RANK_MAX];
+    int64_t steps[FMT_RANK_MAX];
+    for (uint32_t i = 0; i < t.rank; i++)
+        starts[i] = cuts[i].start, sizes[i] = cuts[i].size, steps[i] = cuts[i].step;
+    fe_set(n, k, ir_slice(n->g, fe_in(n, 0), starts, sizes, steps));
+}
+
+static void whole_axes(fe_node *n, const ir_type *t, cut *cuts)
+{
+    for (uint32_t i = 0; i < t->rank; i++)
+        cuts[i] = (cut){fmt_dim_const(n->d, 0), t->dim[i], 1};
+}
+
+static bool slice_operands(fe_node *n, fmt_dim *starts, fmt_dim *ends, int64_t *axes, int64_t *steps, uint32_t *out_n)
+{
+    uint32_t n_starts = FMT_RANK_MAX, n_ends = FMT_RANK_MAX, n_axes = FMT_RANK_MAX, n_steps = FMT_RANK_MAX;
+    int64_t ints[2][FMT_RANK_MAX];
+    if (n->opset < 10) {
+        fe_attr_ints(n, "starts", ints[0], FMT_RANK_MAX, &n_starts);
+        fe_attr_ints(n, "ends", ints[1], FMT_RANK_MAX, &n_ends);
+        for (uint32_t i = 0; i < MIN(n_starts, n_ends); i++) {
+            starts[i] = fmt_dim_const(n->d, MAX(-FMT_DIM_LIMIT, MIN(ints[0][i], FMT_DIM_LIMIT)));
+            ends[i] = fmt_dim_const(n->d, MAX(-FMT_DIM_LIMIT, MIN(ints[1][i], FMT_DIM_LIMIT)));
+        }
+    } else {
+        const fmt_dim *s = fe_need(n, 1, "starts", &n_starts), *e = fe_need(n, 2, "ends", &n_ends);
+        if (!s || !e)
+            return false;
+        if (n_starts <= FMT_RANK_MAX && n_ends <= FMT_RANK_MAX) {
+            memcpy(starts, s, n_starts * sizeof *s);
+            memcpy(ends, e, n_ends * sizeof *e);
+        }
+    }
+    bool has_axes = get_axes(n, 3, axes, &n_axes), has_steps = fe_has(n, 4) && fe_need_ints(n, 4, "steps", steps, &n_steps);
+    for (uint32_t i = 0; i < FMT_RANK_MAX; i++) {
+        axes[i] = has_axes ? axes[i] : i;
+        steps[i] = has_steps ? steps[i] : 1;
+    }
+    bool fits = n_starts == n_ends && n_starts <= FMT_RANK_MAX && (!has_axes || n_axes == n_starts) &&
+                (!has_steps || n_steps == n_starts);
+    if (fe_good(n) && !fits)
+        fe_bad(n, "starts, ends, axes and steps differ in length");
+    *out_n = n_starts;
+    return fe_good(n);
+}
+
+static void op_slice(fe_node *n)
+{
+    const ir_type t = *fe_type(n, 0);
+    fmt_dim starts[FMT_RANK_MAX], ends[FMT_RANK_MAX];
+    int64_t axes[FMT_RANK_MAX], steps[FMT_RANK_MAX];
+    uint32_t count;
+    cut cuts[FMT_RANK_MAX];
+    if (!slice_operands(n, starts, ends, axes, steps, &count))
+        return;
+    whole_axes(n, &t, cuts);
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t ax;
+        if (!fe_axis(n, axes[i], t.rank, &ax))
+            return;
+        if (steps[i] == 0 || steps[i] < -INT32_MAX || steps[i] > FMT_DIM_LIMIT) {
+            fe_bad(n, "step %lld", (long long)steps[i]);
+            return;
+        }
+        if (!make_cut(n->d, t.dim[ax], starts[i], ends[i], steps[i], &cuts[ax])) {
+            fe_refuse(n, "whether it counts from the end of axis %u depends on a free size", ax);
+            return;
+        }
+    }
+    set_slice(n, 0, cuts);
+}
+
+/* Sizes of the parts: given, or equal with a smaller last one. */
+static bool split_sizes(fe_node *n, fmt_dim whole, fmt_dim *sizes)
+{
+    uint32_t count = 0;
+    int64_t ints[FE_CONTENT_MAX], c;
+    if (fe_has(n, 1)) {
+        const fmt_dim *given = fe_need(n, 1, "the sizes", &count);
+        if (!given)
+            return false;
+        memcpy(sizes, given, count * sizeof *sizes);
+    } else if (fe_attr_ints(n, "split", ints, FE_CONTENT_MAX, &count)) {
+        for (uint32_t i = 0; i < count; i++)
+            sizes[i] = fmt_dim_const(n->d, ints[i]);
+    } else {
+        count = n->n_out;
+        if (fmt_dim_is_const(n->d, whole, &c)) {
+            int64_t each = (c + count - 1) / count;
+            for (uint32_t i = 0; i < count; i++)
+                sizes[i] = fmt_dim_const(n->d, MAX(0, MIN(each, c - each * i)));
+        } else {
+            for (uint32_t i = 0; i < count; i++)
+                sizes[i] = fmt_dim_div(n->d, whole, fmt_dim_const(n->d, count));
+        }
+    }
+    if (count != n->n_out)
+        fe_bad(n, "%u sizes for %u outputs", count, n->n_out);
+    fmt_dim sum = fmt_dim_const(n->d, 0);
+    for (uint32_t i = 0; i < count; i++)
+        sum = fmt_dim_add(n->d, sum, sizes[i]);
+    if (fe_good(n) && !fmt_dim_unify(n->d, sum, whole))
+        fe_bad(n, "the sizes do not add up to the axis");
+    return fe_good(n) && check_sizes(n, sizes, MIN(count, FMT_RANK_MAX));
+}
+
+static void op_split(fe_node *n)
+{
+    const ir_type t = *fe_type(n, 0);
+    uint32_t axis;
+    fmt_dim sizes[FE_CONTENT_MAX];
+    cut cuts[FMT_RANK_MAX];
+    if (n->n_out == 0 || n->n_out > FE_CONTENT_MAX) {
+        fe_refuse(n, "%u outputs", n->n_out);
+        return;
+    }
+    if (!fe_axis(n, fe_attr_i(n, "axis", 0), t.rank, &axis) || !split_sizes(n, t.dim[axis], sizes))
+        return;
+    whole_axes(n, &t, cuts);
+    for (uint32_t k = 0; k < n->n_out && fe_good(n); k++) {
+        cuts[axis].size = sizes[k];
+        set_slice(n, k, cuts);
+        cuts[axis].start = fmt_dim_add(n->d, cuts[axis].start, sizes[k]);
+    }
+}
+
+/* ---- joining and picking ---- */
+
+static bool concat_known(fe_node *n)
+{
+    fmt_dim all[FE_CONTENT_MAX];
+    uint32_t total = 0, count;
+    for (uint32_t k = 0; k < n->n_in; k++) {
+        const fmt_dim *c = fe_content(n, k, &count);
+        if (!c || fe_type(n, k)->rank != 1 || total + count > FE_CONTENT_MAX)
+            return false;
+        memcpy(all + total, c, count * sizeof *c);
+        total += count;
+    }
+    ir_type t;
+    vec_type(n, (fmt_dtype)fe_type(n, 0)->dtype, total, &t);
+    fe_set_known(n, 0, &t, all, total);
+    return true;
+}
+
+static void op_concat(fe_node *n)
+{
+    enum { PER_NODE = 64 };
+    ir_attrs a = {0};
+    uint32_t axis, count = 0;
+    ir_id in[PER_NODE];
+    for (uint32_t k = 0; k < n->n_in; k++)
+        if (!n->in[k])
+            fe_bad(n, "input %u is missing", k);
+    if (!fe_good(n) || !fe_axis(n, fe_attr_i(n, "axis", n->opset < 4 ? 1 : 0), fe_type(n, 0)->rank, &axis))
+        return;
+    if (concat_known(n))
+        return;
+    a.i[0] = axis;
+    for (uint32_t k = 0; k < n->n_in && fe_good(n); k++) {
+        if (count == PER_NODE) {
+            in[0] = ir_emit(n->g, IR_concat, in, count, &a);
+            count = 1;
+        }
+        in[count++] = fe_in(n, k);
+    }
+    if (fe_good(n))
+        fe_set(n, 0, count == 1 ? in[0] : ir_emit(n->g, IR_concat, in, count, &a));
+}
+
+static bool gather_known(fe_node *n)
+{
+    uint32_t n_data, n_index;
+    const fmt_dim *data = fe_content(n, 0, &n_data), *index = fe_content(n, 1, &n_index);
+    fmt_dim picked[FE_CONTENT_MAX];
+    if (!data || !index || fe_type(n, 0)->rank != 1)
+        return false;
+    for (uint32_t i = 0; i < n_index; i++) {
+        int64_t at;
+        if (!fmt_dim_is_const(n->d, index[i], &at))
+            return false;
+        at += at < 0 ? n_data : 0;
+        if (at < 0 || at >= n_data) {
+            fe_bad(n, "index %lld is outside %u entries", (long long)at, n_data);
+            return true;
+        }
+        picked[i] = data[at];
+    }
+    ir_type t = *fe_type(n, 1);
+    t.dtype = fe_type(n, 0)->dtype;
+    fe_set_known(n, 0, &t, picked, n_index);
+    return true;
+}
+
+static void op_gather(fe_node *n)
+{
+    ir_attrs a = {0};
+    uint32_t axis;
+    if (!fe_axis(n, fe_attr_i(n, "axis", 0), fe_type(n, 0)->rank, &axis) || gather_known(n))
+        return;
+    a.i[0] = axis;
+    fe_set(n, 0, ir_emit(n->g, (ir_op)n->op->arg, (ir_id[]){fe_in(n, 0), fe_in(n, 1)}, 2, &a));
+}
+
+static void op_gather_elements(fe_node *n)
+{
+    ir_attrs a = {0};
+    uint32_t axis;
+    if (!fe_axis(n, fe_attr_i(n, "axis", 0), fe_type(n, 0)->rank, &axis))
+        return;
+    a.i[0] = axis;
+    fe_set(n, 0, ir_emit(n->g, IR_gather_elements, (ir_id[]){fe_in(n, 0), fe_in(n, 1)}, 2, &a));
+}
+
+static void op_gather_nd(fe_node *n)
+{
+    ir_attrs a = {0};
+    a.i[0] = fe_attr_i(n, "batch_dims", 0);
+    fe_set(n, 0, ir_emit(n->g, IR_gather_nd, (ir_id[]){fe_in(n, 0), fe_in(n, 1)}, 2, &a));
+}
+
+/* Keeps the lower or upper triangle of the last two axes: row + k compared with column. */
+static void op_trilu(fe_node *n)
+{
+    const ir_type t = *fe_type(n, 0);
+    if (t.rank < 2) {
+        fe_bad(n, "a triangle of %u axes", t.rank);
+        return;
+    }
+    ir_attrs a = {.n_dims = 2, .dims = {t.dim[t.rank - 2], t.dim[t.rank - 1]}};
+    ir_id row = ir_emit(n->g, IR_iota, NULL, 0, &a);
+    a.i[0] = 1;
+    ir_id column = ir_emit(n->g, IR_iota, NULL, 0, &a), x = fe_in(n, 0);
+    if (fe_has(n, 1))
+        row = fe_ew2(n, IR_add, row, ir_cast(n->g, ir_reshape(n->g, fe_in(n, 1), NULL, 0), FMT_I64));
+    ir_id keep = fe_ew2(n, fe_attr_i(n, "upper", 1) ? IR_ge : IR_le, column, row);
+    if (fe_good(n))
+        fe_set(n, 0, fe_ew(n, IR_select, (ir_id[]){keep, x, fe_const_like(n, x, 0)}, 3));
+}
+
+/* ---- pad with a constant: blocks of it before and after each axis; negative pads cut ---- */
+
+static ir_id pad_axis(fe_node *n, ir_id x, uint32_t axis, int64_t before, int64_t after, ir_id value)
+{
+    ir_type t = *ir_type_of(n->g, x);
+    ir_id parts[3];
+    uint32_t count = 0;
+    if (before < 0 || after < 0) {
+        fmt_dim starts[FMT_RANK_MAX], sizes[FMT_RANK_MAX];
+        int64_t steps[FMT_RANK_MAX], drop = MAX(-before, 0) + MAX(-after, 0);
+        for (uint32_t i = 0; i < t.rank; i++)
+            starts[i] = fmt_dim_const(n->d, 0), sizes[i] = t.dim[i], steps[i] = 1;
+        starts[axis] = fmt_dim_const(n->d, MAX(-before, 0));
+        sizes[axis] = fmt_dim_sub(n->d, t.dim[axis], fmt_dim_const(n->d, drop));
+        x = ir_slice(n->g, x, starts, sizes, steps);
+    }
+    ir_attrs a = {0};
+    a.i[0] = axis;
+    t.dim[axis] = fmt_dim_const(n->d, MAX(before, 0));
+    if (before > 0)
+        parts[count++] = ir_broadcast(n->g, value, t.dim, t.rank);
+    parts[count++] = x;
+    t.dim[axis] = fmt_dim_const(n->d, MAX(after, 0));
+    if (after > 0)
+        parts[count++] = ir_broadcast(n->g, value, t.dim, t.rank);
+    return count == 1 ? x : ir_emit(n->g, IR_concat, parts, count, &a);
+}
+
+static void op_pad(fe_node *n)
+{
+    const ir_type t = *fe_type(n, 0);
+    int64_t pads[2 * FMT_RANK_MAX], axes[FMT_RANK_MAX];
+    uint32_t n_pads = 2 * FMT_RANK_MAX, n_axes = FMT_RANK_MAX;
+    fe_span mode = fe_attr_s(n, "mode");
+    if (mode.len && !fe_span_is(mode, "constant")) {
+        fe_refuse(n, "mode '%.*s'", FE_SHOW(mode));
+        return;
+    }
+    if (n->opset >= 11 ? !fe_need_ints(n, 1, "pads", pads, &n_pads) : !fe_attr_ints(n, "pads", pads, n_pads, &n_pads))
+        return;
+    bool some = fe_has(n, 3) && fe_need_ints(n, 3, "axes", axes, &n_axes);
+    n_axes = some ? n_axes : t.rank;
+    ir_id x = fe_in(n, 0), value = fe_has(n, 2) ? ir_reshape(n->g, fe_in(n, 2), NULL, 0)
+                                                : fe_const_like(n, x, fe_attr_f(n, "value", 0));
+    if (fe_good(n) && n_pads != 2 * n_axes)
+        fe_bad(n, "%u pads for %u axes", n_pads, n_axes);
+    for (uint32_t i = 0; i < n_axes && fe_good(n); i++) {
+        uint32_t ax;
+        int64_t b = pads[i], e = pads[n_axes + i];
+        if (b <= -FMT_DIM_LIMIT || b >= FMT_DIM_LIMIT || e <= -FMT_DIM_LIMIT || e >= FMT_DIM_LIMIT)
+            fe_bad(n, "pads beyond 2^48");
+        else if (fe_axis(n, some ? axes[i] : i, t.rank, &ax))
+            x = pad_axis(n, x, ax, b, e, value);
+    }
+    fe_set(n, 0, x);
+}
+
+/* ---- the table ---- */
+
+const fe_op fe_ops_shape[] = {
+    {"Concat", 4, 1, UINT8_MAX, op_concat, 0},
+    {"Constant", 1, 0, 0, op_constant, 0},
+    {"ConstantOfShape", 9, 1, 1, op_constant_of_shape, 0},
+    {"Expand", 8, 2, 2, op_expand, 0},
+    {"Flatten", 1, 1, 1, op_flatten, 0},
+    {"Gather", 1, 2, 2, op_gather, IR_gather},
+    {"GatherElements", 11, 2, 2, op_gather_elements, 0},
+    {"GatherND", 11, 2, 2, op_gather_nd, 0},
+    {"Pad", 2, 1, 4, op_pad, 0},
+    {"Range", 11, 3, 3, op_range, 0},
+    {"Reshape", 5, 2, 2, op_reshape, 0},
+    {"Shape", 1, 1, 1, op_shape, 0},
+    {"Size", 1, 1, 1, op_size, 0},
+    {"Slice", 1, 1, 5, op_slice, 0},
+    {"Split", 2, 1, 2, op_split, 0},
+    {"Squeeze", 1, 1, 2, op_squeeze, 0},
+    {"Tile", 6, 2, 2, op_tile, 0},
+    {"Transpose", 1, 1, 1, op_transpose, 0},
+    {"Trilu", 14, 1, 2, op_trilu, 0},
+    {"Unsqueeze", 1, 1, 2, op_unsqueeze, 0},
+    {NULL, 0, 0, 0, NULL, 0},
+};
