@@ -67,6 +67,14 @@ static char peek(parser *p)
     return p->at < p->end ? *p->at : '\0';
 }
 
+/* The next character of this line, after spaces. */
+static char peek_line(parser *p)
+{
+    while (p->at < p->end && (*p->at == ' ' || *p->at == '\t'))
+        p->at++;
+    return p->at < p->end ? *p->at : '\0';
+}
+
 static bool accept(parser *p, char c)
 {
     if (peek(p) != c || p->at == p->end)
@@ -391,7 +399,7 @@ static rtx_status operation(parser *p, ir_op op, ir_id *out)
     uint32_t n_in = 0;
     ir_attrs a;
     ir_type said;
-    while (peek(p) == '%') {
+    while (peek_line(p) == '%') { /* a line that starts with '%' is the next node */
         if (n_in == IR_IN_MAX)
             return fail(p, RTX_LIMIT, "more than %d operands", IR_IN_MAX);
         TRY(use(p, &in[n_in++]));
