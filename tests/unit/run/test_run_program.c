@@ -308,8 +308,13 @@ static void test_failed_allocations(void **state)
     }
 }
 
-int main(void)
+/* `test_run_program write FILE`: only write the program, for the Python tests. Works in the current folder. */
+int main(int argc, char **argv)
 {
+    if (argc == 3 && strcmp(argv[1], "write") == 0) {
+        fix_write(argv[2], &(fix_options){.manifest = "{\"format\":1}"});
+        return 0;
+    }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_results),
         cmocka_unit_test(test_ports),

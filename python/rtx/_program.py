@@ -1,0 +1,239 @@
+"""An open program: ports, runs, results."""
+import ctypes
+import os
+import threading
+from typing import NamedTuple
+
+import numpy as np
+
+from . import _native
+from ._errors import Error, InvalidType, InvalidValue, raise_for
+
+_CODES = {name: code for code, name in _native.DTYPE_NAMES.items()}
+SHORT_NAMES = {"float32": "f32", "int64": "i64", "int32": "i32", "bool": "bool", "float16": "f16", "bfloat16": "bf16",
+               "float64": "f64"}
+
+
+class Port(NamedTuple):
+    """An input or output: name, NumPy name of the element type, and dimensions, each a number or an expression of symbols."""
+
+    name: str
+    dtype: str
+    shape: tuple
+
+    def __str__(self):
+        return f"{self.name}: {_type_text(self.dtype, self.shape)}"
+
+
+def _type_text(dtype, shape):
+    return f"{SHORT_NAMES.get(dtype, dtype)}[{','.join(str(d) for d in shape)}]"
+
+
+def _numpy_dtype(name):
+    if name != "bfloat16":
+        return np.dtype(name)
+    try:
+        import ml_dtypes
+    except ImportError:
+        return np.dtype(np.uint16)  # the bits
+    return np.dtype(ml_dtypes.bfloat16)
+
+
+def _as_array(name, value):
+    """An ndarray over the caller's memory where that is possible."""
+    if isinstance(value, np.ndarray):
+        return value
+    if hasattr(value, "__dlpack__"):
+        try:
+            return np.from_dlpack(value)
+        except (BufferError, RuntimeError, TypeError, ValueError):
+            if not hasattr(value, "__array__"):
+                raise InvalidType(f"input '{name}': its DLPack data cannot be read as a CPU array", "INVALID") from None
+    return np.asarray(value)
+
+
+class Program:
+    """A compiled model. run() works from many threads and releases the interpreter lock; results own their memory."""
+
+    def __init__(self, path, threads=None):
+        self._handle = None
+        self._lock = threading.Lock()
+        self._running = 0
+        self._closing = False
+        self.path = os.fspath(path)
+        self.report = None  # what rtx.compile had to say, if it made this program
+        handle, err = ctypes.c_void_p(), _native.Err()
+        status = _native.lib.rtx_program_open(os.fsencode(self.path), int(threads or 0), ctypes.byref(handle), ctypes.byref(err))
+        if status != _native.OK:
+            raise_for(status, err)
+        self._handle = handle
+        lib = _native.lib
+        self.inputs = self._ports(lib.rtx_program_input_count, lib.rtx_program_input)
+        self.outputs = self._ports(lib.rtx_program_output_count, lib.rtx_program_output)
+        self._in = [(p.name, p.name.encode(), _numpy_dtype(p.dtype), _CODES[p.dtype]) for p in self.inputs]
+        self._out = [(p.name, p.name.encode(), _numpy_dtype(p.dtype), _CODES[p.dtype]) for p in self.outputs]
+        self._in_names = frozenset(p.name for p in self.inputs)
+        self._out_names = frozenset(p.name for p in self.outputs)
+
+    def _ports(self, count, get):
+        ports = []
+        for i in range(count(self._handle)):
+            port, err = _native.Port(), _native.Err()
+            status = get(self._handle, i, ctypes.byref(port), ctypes.byref(err))
+            if status != _native.OK:
+                raise_for(status, err)
+            shape = tuple(port.dim_name[k].decode() if port.dim[k] < 0 else port.dim[k] for k in range(port.rank))
+            ports.append(Port(port.name.decode(), _native.DTYPE_NAMES[port.dtype], shape))
+        return ports
+
+    @property
+    def manifest(self):
+        """What the file says about itself, as a dict."""
+        import json
+
+        with self._use() as handle:
+            return json.loads(_native.lib.rtx_program_manifest(handle).decode() or "{}")
+
+    # ---- run ----
+
+    def run(self, inputs, out=None, threads=None):
+        """Results by name. inputs: {name: array}. out: {name: array} to write into instead of fresh memory. threads: for this
+        run only."""
+        arrays = self._input_arrays(inputs)
+        given = self._tensors(self._in, arrays)
+        with self._use() as handle:
+            results = self._output_arrays(handle, given, len(arrays), out)
+            wanted = self._tensors(self._out, results)
+            err = _native.Err()
+            status = _native.lib.rtx_program_run(handle, given, len(arrays), wanted, len(results), int(threads or 0),
+                                                 ctypes.byref(err))
+        if status != _native.OK:
+            raise_for(status, err)
+        return {port[0]: array for port, array in zip(self._out, results)}
+
+    __call__ = run
+
+    def _input_arrays(self, inputs):
+        if not hasattr(inputs, "keys"):
+            raise InvalidType(f"inputs must be a dict of name and array, not {type(inputs).__name__}", "INVALID")
+        if inputs.keys() != self._in_names:
+            self._explain_names(inputs, self.inputs, "input")
+        arrays = []
+        for (name, _, dtype, _), port in zip(self._in, self.inputs):
+            array = _as_array(name, inputs[name])
+            if array.dtype != dtype:
+                raise InvalidType(f"input '{name}': given {_type_text(array.dtype.name, array.shape)}, wanted "
+                                  f"{_type_text(port.dtype, port.shape)}", "INVALID")
+            if not array.flags.c_contiguous:
+                array = np.ascontiguousarray(array).reshape(array.shape)
+            arrays.append(array)
+        return arrays
+
+    @staticmethod
+    def _explain_names(given, ports, what):
+        names = [p.name for p in ports]
+        unknown = [str(k) for k in given.keys() if k not in names]
+        if unknown:
+            raise InvalidValue(f"no {what} '{unknown[0]}'; the program has {', '.join(map(repr, names)) or 'none'}", "INVALID")
+        for port in ports:
+            if port.name not in given:
+                raise InvalidValue(f"{what} '{port.name}' is missing; wanted {_type_text(port.dtype, port.shape)}", "INVALID")
+
+    @staticmethod
+    def _tensors(ports, arrays):
+        tensors = (_native.Tensor * len(ports))()
+        for tensor, (_, name, _, code), array in zip(tensors, ports, arrays):
+            shape = array.shape
+            tensor.name, tensor.data, tensor.dtype, tensor.rank = name, array.ctypes.data, code, len(shape)
+            if len(shape) <= _native.RANK_MAX:  # else the library refuses by rank
+                tensor.dim[: len(shape)] = shape
+        return tensors
+
+    def _output_arrays(self, handle, given, n_given, out):
+        n = len(self._out)
+        shapes, err = (_native.Tensor * n)(), _native.Err()
+        status = _native.lib.rtx_program_shapes(handle, given, n_given, shapes, n, ctypes.byref(err))
+        if status != _native.OK:
+            raise_for(status, err)
+        if out:
+            unknown = [k for k in out if k not in self._out_names]
+            if unknown:
+                self._explain_names(out, self.outputs, "output")
+        results = []
+        for shape, (name, _, dtype, _) in zip(shapes, self._out):
+            dims = tuple(shape.dim[: shape.rank])
+            if out and name in out:
+                results.append(self._check_out(name, out[name], dtype, dims))
+            else:
+                results.append(np.empty(dims, dtype))
+        return results
+
+    @staticmethod
+    def _check_out(name, array, dtype, dims):
+        if not isinstance(array, np.ndarray):
+            raise InvalidType(f"output '{name}': given {type(array).__name__}, wanted a NumPy array", "INVALID")
+        given, wanted = _type_text(array.dtype.name, array.shape), _type_text(dtype.name, dims)
+        if array.dtype != dtype:
+            raise InvalidType(f"output '{name}': given {given}, wanted {wanted}", "INVALID")
+        if array.shape != dims:
+            raise InvalidValue(f"output '{name}': given {given}, wanted {wanted}", "INVALID")
+        if not array.flags.c_contiguous or not array.flags.writeable:
+            raise InvalidValue(f"output '{name}': given a strided or read-only array, wanted a contiguous one", "INVALID")
+        return array
+
+    # ---- life ----
+
+    def _use(self):
+        return _Use(self)
+
+    def close(self):
+        """Free the program; runs in progress in other threads finish first. Closing twice is allowed."""
+        with self._lock:
+            self._closing = True
+            handle = None if self._running else self._handle
+            if not self._running:
+                self._handle = None
+        if handle is not None:
+            _native.lib.rtx_program_close(handle)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def __del__(self):
+        if getattr(self, "_lock", None) is not None:  # else __init__ failed early
+            self.close()
+
+    def __repr__(self):
+        def ports(items):
+            return ", ".join(map(str, items))
+
+        state = " (closed)" if self._closing else ""
+        return f"<rtx.Program {os.path.basename(self.path)}{state}: {ports(self.inputs)} -> {ports(self.outputs)}>"
+
+
+class _Use:
+    """Keeps a program open while a call is inside the library."""
+
+    __slots__ = ("program",)
+
+    def __init__(self, program):
+        self.program = program
+
+    def __enter__(self):
+        p = self.program
+        with p._lock:
+            if p._closing or p._handle is None:
+                raise Error("the program is closed", "INVALID")
+            p._running += 1
+            return p._handle
+
+    def __exit__(self, *_):
+        p = self.program
+        with p._lock:
+            p._running -= 1
+            last = p._closing and p._running == 0
+        if last:
+            p.close()

@@ -1,0 +1,247 @@
+"""The Python package on the hand-made program of tests/unit/run: results, messages, ownership, threads, life.
+
+The program: x f32[batch,8], ids i64[batch] -> y = x W + T[ids], z = 2 x W, both f32[batch,16]; batch at most 512.
+"""
+import gc
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+BUILD = Path(os.environ.get("RTX_BUILD", ROOT / "build"))
+sys.path.insert(0, str(ROOT / "python"))
+if "RTX_LIB" not in os.environ and not (ROOT / "build").exists():
+    os.environ["RTX_LIB"] = str(BUILD / "librtx.so")
+import rtx  # noqa: E402
+from rtx import _compile  # noqa: E402
+
+WEIGHTS = ((np.arange(13 * 16) * 37 % 23 - 11) / 8).astype(np.float32).reshape(13, 16)
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory):
+    tool = BUILD / "test_run_program"
+    if not tool.exists():
+        pytest.skip(f"{tool} is not built")
+    folder = tmp_path_factory.mktemp("bundle")
+    subprocess.run([tool, "write", "a.rtxgc"], cwd=folder, check=True)
+    return folder / "a.rtxgc"
+
+
+@pytest.fixture
+def program(bundle):
+    with rtx.load(bundle, threads=2) as p:
+        yield p
+
+
+def feed(batch, seed=0):
+    rng = np.random.default_rng(seed)
+    return {"x": rng.standard_normal((batch, 8), np.float32), "ids": rng.integers(0, 5, batch)}
+
+
+def expect(f):
+    h = f["x"] @ WEIGHTS[:8]
+    return {"y": h + WEIGHTS[8:][f["ids"]], "z": 2 * h}
+
+
+def check(result, f):
+    for name, want in expect(f).items():
+        assert result[name].dtype == np.float32
+        np.testing.assert_allclose(result[name], want, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("threads", [None, 1, 2, 3, 7])
+@pytest.mark.parametrize("batch", [0, 1, 3, 64, 512])
+def test_results(program, batch, threads):
+    f = feed(batch, batch)
+    check(program.run(f, threads=threads), f)
+
+
+def test_ports(program):
+    assert program.inputs == [("x", "float32", ("batch", 8)), ("ids", "int64", ("batch",))]
+    assert program.outputs[1].name == "z" and program.outputs[1].shape == ("batch", 16)
+    assert repr(program) == "<rtx.Program a.rtxgc: x: f32[batch,8], ids: i64[batch] -> y: f32[batch,16], z: f32[batch,16]>"
+    assert program.manifest == {"format": 1}
+    assert "isa v" in rtx.version()
+
+
+def test_results_own_memory(bundle):
+    p = rtx.load(bundle)
+    f = feed(4)
+    first = p.run(f)
+    kept = {k: v.copy() for k, v in first.items()}
+    p.run(feed(4, 9))
+    p.close()
+    del p
+    gc.collect()
+    for name in kept:
+        np.testing.assert_array_equal(first[name], kept[name])
+        assert first[name].flags.writeable and first[name].base is None
+
+
+def test_strided_read_only_and_foreign_inputs(program):
+    f = feed(6)
+    wide = np.zeros((6, 16), np.float32)
+    wide[:, ::2] = f["x"]
+    frozen = f["ids"].copy()
+    frozen.flags.writeable = False
+    check(program.run({"x": wide[:, ::2], "ids": frozen}), f)
+    check(program.run({"x": np.asfortranarray(f["x"]), "ids": f["ids"][::-1][::-1]}), f)
+    flat = np.zeros(6 * 8 * 4 + 1, np.uint8)[1:].view(np.float32).reshape(6, 8)  # not aligned
+    flat[:] = f["x"]
+    check(program.run({"x": flat, "ids": f["ids"]}), f)
+
+    class ByDlpack:
+        def __init__(self, a):
+            self.a = a
+
+        def __dlpack__(self, **kwargs):
+            return self.a.__dlpack__(**kwargs)
+
+        def __dlpack_device__(self):
+            return self.a.__dlpack_device__()
+
+    class ByArray:
+        def __init__(self, a):
+            self.a = a
+
+        def __array__(self, dtype=None, copy=None):
+            return self.a
+
+    check(program.run({"x": ByDlpack(f["x"]), "ids": ByArray(f["ids"])}), f)
+    np.testing.assert_array_equal(np.from_dlpack(program.run(f)["y"]), program.run(f)["y"])
+
+
+def test_out(program):
+    f = feed(5)
+    y = np.empty((5, 16), np.float32)
+    result = program.run(f, out={"y": y})
+    assert result["y"] is y
+    check(result, f)
+    with pytest.raises(ValueError, match=r"output 'y': given f32\[4,16\], wanted f32\[5,16\]"):
+        program.run(f, out={"y": y[:4]})
+    with pytest.raises(TypeError, match=r"output 'y': given f64\[5,16\], wanted f32\[5,16\]"):
+        program.run(f, out={"y": y.astype(float)})
+    with pytest.raises(TypeError, match="list"):
+        program.run(f, out={"y": []})
+    with pytest.raises(ValueError, match="no output 'q'"):
+        program.run(f, out={"q": y})
+    with pytest.raises(ValueError, match="strided"):
+        program.run(f, out={"y": np.empty((5, 32), np.float32)[:, ::2]})
+    y.flags.writeable = False
+    with pytest.raises(ValueError, match="read-only"):
+        program.run(f, out={"y": y})
+
+
+def test_wrong_inputs(program):
+    f = feed(3)
+    cases = [
+        (TypeError, {**f, "x": f["x"].astype(float)}, r"input 'x': given f64\[3,8\], wanted f32\[batch,8\]"),
+        (TypeError, {**f, "x": f["x"].astype(">f4")}, "input 'x'"),
+        (TypeError, {**f, "ids": "text"}, r"input 'ids'.*wanted i64\[batch\]"),
+        (TypeError, [f["x"], f["ids"]], "dict"),
+        (ValueError, {**f, "x": f["x"][:, :7]}, r"input 'x': given f32\[3,7\], wanted f32\[batch,8\]"),
+        (ValueError, {**f, "x": f["x"][0]}, r"input 'x': given f32\[8\], wanted f32\[batch,8\]"),
+        (ValueError, {**f, "x": np.zeros((1,) * 12, np.float32)}, "input 'x'"),
+        (ValueError, {**f, "ids": f["ids"][:2]}, "batch = 3"),
+        (ValueError, {"x": f["x"]}, r"input 'ids' is missing; wanted i64\[batch\]"),
+        (ValueError, {**f, "q": 1}, "no input 'q'; the program has 'x', 'ids'"),
+        (ValueError, feed(513), r"batch = 513 is outside 0\.\.512"),
+        (ValueError, {**f, "ids": np.array([0, 5, 0])}, "index operand out of range in step 1"),
+    ]
+    for kind, inputs, text in cases:
+        with pytest.raises(kind, match=text) as caught:
+            program.run(inputs)
+        assert isinstance(caught.value, rtx.Error) and caught.value.code == "INVALID"
+    check(program.run(f), f)
+
+
+def test_many_threads(program):
+    faults = []
+
+    def work(seed):
+        try:
+            for i in range(60):
+                f = feed((seed * 7 + i) % 33, seed + i)
+                check(program.run(f), f)
+        except BaseException as error:  # noqa: BLE001
+            faults.append(error)
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(5)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not faults
+
+
+def test_life(bundle):
+    p = rtx.load(bundle)
+    p.close()
+    p.close()
+    assert "closed" in repr(p)
+    with pytest.raises(rtx.Error, match="closed"):
+        p.run(feed(1))
+    run = rtx.load(bundle).run  # a bound method keeps the program
+    gc.collect()
+    f = feed(2)
+    check(run(f), f)
+
+
+def test_damaged_and_missing_files(bundle, tmp_path):
+    with pytest.raises(rtx.Error, match="nowhere.rtxgc") as caught:
+        rtx.load(tmp_path / "nowhere.rtxgc")
+    assert caught.value.code == "NOT_FOUND"
+    data = bytearray(bundle.read_bytes())
+    bad = tmp_path / "bad.rtxgc"
+    for at in range(0, len(data), 97):
+        data[at] ^= 1
+        bad.write_bytes(data)
+        data[at] ^= 1
+        with pytest.raises(rtx.Error):
+            rtx.load(bad)
+    bad.write_bytes(data[:-1])
+    with pytest.raises(rtx.Error, match="bytes"):
+        rtx.load(bad)
+    with pytest.raises(rtx.Unsupported, match="^UNSUPPORTED: device"):
+        rtx.load(bundle, device="cuda")
+    with pytest.raises(ValueError):
+        rtx.load(bundle, threads=-1)
+
+
+def test_threads_from_environment(bundle):
+    code = "import sys, rtx; rtx.load(sys.argv[1]); print('ok')"
+    env = {**os.environ, "RTX_THREADS": "3", "PYTHONPATH": str(ROOT / "python"), "RTX_LIB": rtx._native.path}
+    assert subprocess.run([sys.executable, "-c", code, bundle], env=env, capture_output=True, text=True).stdout == "ok\n"
+
+
+def test_import_is_quick():
+    """No module that the package itself pulls in costs much: json, tempfile, inspect and the like come on first use."""
+    code = "import numpy, sys; before = set(sys.modules); import rtx; print(*sorted(set(sys.modules) - before))"
+    env = {**os.environ, "PYTHONPATH": str(ROOT / "python"), "RTX_LIB": rtx._native.path}
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
+    extra = {m.split(".")[0] for m in done.stdout.split()} - {"rtx"}
+    assert not extra & {"json", "inspect", "subprocess", "onnx", "asyncio"}
+
+
+def test_options_text():
+    import json
+
+    text = _compile.options_text(threads=2, shapes={"x": (1, 8)}, buckets={"seq": [32, 64]}, bounds={"seq": (1, 512)},
+                                 binds={"s": np.array([2, 3])}, budget=5, cache=False, deterministic=True)
+    assert json.loads(text) == {
+        "tune": "quick", "threads": [2], "shapes": {"x": "1x8"}, "buckets": {"seq": [32, 64]}, "bounds": {"seq": [1, 512]},
+        "binds": {"s": {"dtype": "i64", "shape": [2], "data": [2, 3]}}, "budget": 5.0, "cache": "", "deterministic": True}
+    with pytest.raises(ValueError, match="finite"):
+        _compile.options_text(binds={"s": np.array([np.nan])})
+
+
+def test_unsupported_text():
+    assert str(rtx.Unsupported("op Foo")) == "UNSUPPORTED: op Foo"
+    assert str(rtx.Unsupported("UNSUPPORTED: op Foo")) == "UNSUPPORTED: op Foo"
+    assert issubclass(rtx.Unsupported, rtx.Error) and issubclass(rtx.Error, RuntimeError)
