@@ -1,15 +1,19 @@
 /* @kernel  attention
- * @what    out[b,h,i,:] = sum_j softmax_j(SCALE * q[b,h,i,:].k[b,g,j,:] + mask[b,h,i,j]) v[b,g,j,:], g = h * HK / H; all fp32
- * @param   NP 4 {1,2,3,4,6} panels of 16 queries of a work unit, one lane per query
- * @param   KR 6 {1,2,3,4,6,8,12} keys of a score tile
- * @param   QR 12 {1,2,3,4,6,8,12,14} queries of a value tile
- * @param   VP 2 {1,2,3,4} panels of 16 value columns of a value tile
- * @param   KU 2 {1,2,4} steps per loop turn
+ * @what    out[b,h,i,:] = sum_j softmax_j(SCALE q[b,h,i,:].k[b,g,j,:] + mask[b,h,i,j]) v[b,g,j,:], g = h HK / H; fp32
+ * @param   NP 1 {1,2,3,4,6} panels of 16 queries of a work unit, one lane per query
+ * @param   KR 3 {1,2,3,4,6,8,12} keys of a score tile
+ * @param   QR 3 {1,2,3,4,6,8,12,14} queries of a value tile
+ * @param   VP 1 {1,2,3,4} panels of 16 value columns of a value tile
+ * @param   KU 1 {1,2,4} steps per loop turn
  * @require LEVEL == 4 ? KR * NP <= 28 : LEVEL == 3 ? KR * NP * 2 <= 12 : KR * NP * 4 <= 12
  * @require LEVEL == 4 ? QR * VP <= 28 : LEVEL == 3 ? QR * VP * 2 <= 12 : QR * VP * 4 <= 12
- * @seed    LEVEL=4 NP=4 KR=6 QR=12 VP=2 KU=2
- * @seed    LEVEL=3 NP=1 KR=6 QR=6 VP=1 KU=2
- * @seed    LEVEL=2 NP=1 KR=3 QR=3 VP=1 KU=2
+ * @seed    LEVEL=4 SQ<=16 NP=1 KR=8 QR=8 VP=2 KU=1
+ * @seed    LEVEL=4 NP=4 KR=6 QR=12 VP=2 KU=1
+ * @seed    LEVEL=4 NP=4 KR=6 QR=6 VP=4 KU=1
+ * @seed    LEVEL=4 NP=3 KR=8 QR=14 VP=2 KU=2
+ * @seed    LEVEL=3 NP=1 KR=6 QR=6 VP=1 KU=1
+ * @seed    LEVEL=3 NP=2 KR=3 QR=6 VP=1 KU=1
+ * @seed    LEVEL=2 NP=1 KR=3 QR=3 VP=1 KU=1
  * @tol     1e-6 norm-wise; |error| <= (D + 12 + min(Sk, 512) + Sk / 512) 2^-24 max |v| for scores of order one
  * @source  own work
  *
@@ -27,58 +31,64 @@
  * every 512 keys; p.v one chain in j cut every 512 keys; blocks added in order; one division per query. No order
  * depends on parameters, units or threads, so all choices give equal bits at one LEVEL. */
 
-#define CUT 512
+#define CUT   512
 #define WIDTH (NP * K_PANEL)
-#define V_LD (VP * K_PANEL)
+#define V_LD  (VP * K_PANEL)
 
 #define ZERO_1(r, p, h) k_vec c_##r##_##p##_##h = {0};
-#define ZERO_P(r, p) K_VECS(ZERO_1, r, p)
-#define LOAD_1(r, p, h) const k_vec b_##p##_##h = k_load(b + (p < panels ? p * K_PANEL + h * K_VL : 0));
+#define ZERO_P(r, p)    K_VECS(ZERO_1, r, p)
+#define LOAD_1(r, p, h)                                                                            \
+    const k_vec b_##p##_##h = k_load(b + (p < panels ? p * K_PANEL + h * K_VL : 0));
 #define LOAD_P(r, p) K_VECS(LOAD_1, r, p)
-#define FMA_1(r, p, h) \
-    if (p < panels) c_##r##_##p##_##h += a_##r * b_##p##_##h;
+#define FMA_1(r, p, h)                                                                             \
+    if (p < panels)                                                                                \
+        c_##r##_##p##_##h += a_##r * b_##p##_##h;
 #define FMA_P(r, p) K_VECS(FMA_1, r, p)
 
 /* s[r][lane] = SCALE sum_d key[r][d] query[d][lane] + mask, and top[lane] = max(top, s). The mask is mask[r * ldm] for
  * every lane, or what s holds already when mask_in_s. rows and panels are literals at every call. */
-K_INLINE void K_FN(score)(const int rows, const int panels, const float *a, int64_t lda, const float *b, int64_t ldb,
-                          K_ARG, const float *mask, int64_t ldm, int mask_in_s, float *s, float *top)
+K_INLINE void K_FN(score)(const int rows, const int panels, const float *a, int64_t lda,
+                          const float *b, K_ARG, const float *mask, int64_t ldm, int mask_in_s,
+                          float *s, float *top)
 {
+    const int64_t ldb = panels * K_PANEL;
 #define ZERO_S(r) K_CAT(K_PANELS_, NP)(ZERO_P, r)
-    K_CAT(K_ROWS_, KR)(ZERO_S)
+    K_CAT(K_ROWS_, KR)(ZERO_S);
     K_UNROLL(KU)
     for (int64_t d = 0; d < DIM_D; d++, a += K_DANY ? K_D : 1, b += ldb) {
-        K_CAT(K_PANELS_, NP)(LOAD_P, 0)
-#define FMA_S(r) \
-    if (r < rows) { \
-        const k_vec a_##r = k_splat(a[r * lda]); \
-        K_CAT(K_PANELS_, NP)(FMA_P, r) \
+        K_CAT(K_PANELS_, NP)(LOAD_P, 0);
+#define FMA_S(r)                                                                                   \
+    if (r < rows) {                                                                                \
+        const k_vec a_##r = k_splat(a[r * lda]);                                                   \
+        K_CAT(K_PANELS_, NP)(FMA_P, r)                                                             \
     }
-        K_CAT(K_ROWS_, KR)(FMA_S)
+        K_CAT(K_ROWS_, KR)(FMA_S);
     }
 #define TOP_1(r, p, h) k_vec t_##p##_##h = k_load(top + p * K_PANEL + h * K_VL);
-#define TOP_P(r, p) K_VECS(TOP_1, r, p)
-    K_CAT(K_PANELS_, NP)(TOP_P, 0)
-#define END_1(r, p, h) \
-    if (p < panels) { \
-        float *to = s + r * ldb + p * K_PANEL + h * K_VL; \
-        const k_vec v = HAS_MASK ? c_##r##_##p##_##h * k_splat(SCALE) + (mask_in_s ? k_load(to) : m_##r) \
-                                 : c_##r##_##p##_##h * k_splat(SCALE); \
-        k_store(to, v); \
-        t_##p##_##h = k_vmax(v, t_##p##_##h); \
+#define TOP_P(r, p)    K_VECS(TOP_1, r, p)
+    K_CAT(K_PANELS_, NP)(TOP_P, 0);
+#define END_1(r, p, h)                                                                             \
+    if (p < panels) {                                                                              \
+        float *to = s + r * ldb + p * K_PANEL + h * K_VL;                                          \
+        const k_vec v =                                                                            \
+            HAS_MASK ? c_##r##_##p##_##h * k_splat(SCALE) + (mask_in_s ? k_load(to) : m_##r)       \
+                     : c_##r##_##p##_##h * k_splat(SCALE);                                         \
+        k_store(to, v);                                                                            \
+        t_##p##_##h = k_vmax(v, t_##p##_##h);                                                      \
     }
 #define END_P(r, p) K_VECS(END_1, r, p)
-#define END_S(r) \
-    if (r < rows) { \
-        const k_vec m_##r = k_splat(HAS_MASK && !mask_in_s ? mask[r * ldm] : 0.0f); \
-        (void)m_##r; \
-        K_CAT(K_PANELS_, NP)(END_P, r) \
+#define END_S(r)                                                                                   \
+    if (r < rows) {                                                                                \
+        const k_vec m_##r = k_splat(HAS_MASK && !mask_in_s ? mask[r * ldm] : 0.0f);                \
+        (void)m_##r;                                                                               \
+        K_CAT(K_PANELS_, NP)(END_P, r)                                                             \
     }
-    K_CAT(K_ROWS_, KR)(END_S)
-#define KEEP_1(r, p, h) \
-    if (p < panels) k_store(top + p * K_PANEL + h * K_VL, t_##p##_##h);
+    K_CAT(K_ROWS_, KR)(END_S);
+#define KEEP_1(r, p, h)                                                                            \
+    if (p < panels)                                                                                \
+        k_store(top + p * K_PANEL + h * K_VL, t_##p##_##h);
 #define KEEP_P(r, p) K_VECS(KEEP_1, r, p)
-    K_CAT(K_PANELS_, NP)(KEEP_P, 0)
+    K_CAT(K_PANELS_, NP)(KEEP_P, 0);
     (void)mask, (void)ldm, (void)mask_in_s;
 }
 
@@ -88,8 +98,10 @@ K_INLINE int K_FN(has_queries)(K_ARG, int64_t panels, int64_t rows)
 {
     const int64_t rest = DIM_SQ % WIDTH;
     return !__builtin_constant_p(DIM_SQ) ||
-           (rest != DIM_SQ && (!panels || panels == NP) && (!rows || k_splits_to(WIDTH, QR, rows))) ||
-           (rest && (!panels || panels == K_CEIL_DIV(rest, K_PANEL)) && (!rows || k_splits_to(rest, QR, rows)));
+           (rest != DIM_SQ && (!panels || panels == NP) &&
+            (!rows || k_splits_to(WIDTH, QR, rows))) ||
+           (rest && (!panels || panels == K_CEIL_DIV(rest, K_PANEL)) &&
+            (!rows || k_splits_to(rest, QR, rows)));
 }
 K_INLINE int K_FN(has_keys)(K_ARG, int64_t rows)
 {
@@ -102,91 +114,104 @@ K_INLINE int K_FN(has_values)(K_ARG, int64_t panels)
 }
 
 /* The literal score tile for run-time rows in 1..KR and panels in 1..NP. */
-K_NOINLINE void K_FN(scores)(int64_t rows, int64_t panels, const float *a, int64_t lda, const float *b, K_ARG,
-                         const float *mask, int64_t ldm, int mask_in_s, float *s, float *top)
+K_NOINLINE void K_FN(scores)(int64_t rows, int64_t panels, const float *a, int64_t lda,
+                             const float *b, K_ARG, const float *mask, int64_t ldm, int mask_in_s,
+                             float *s, float *top)
 {
-#define CASE_S(r) \
-    case r + 1: \
-        if (K_FN(has_keys)(arg, r + 1) && K_FN(has_queries)(arg, q_literal, 0)) \
-            K_FN(score)(r + 1, q_literal, a, lda, b, q_literal * K_PANEL, arg, mask, ldm, mask_in_s, s, top); \
+#define CASE_S(r)                                                                                  \
+    case r + 1:                                                                                    \
+        if (!K_FN(has_keys)(arg, r + 1) || !K_FN(has_queries)(arg, nq, 0))                         \
+            break;                                                                                 \
+        K_FN(score)(r + 1, nq, a, lda, b, arg, mask, ldm, mask_in_s, s, top);                      \
         break;
-#define CASE_N(x, p) \
-    case p + 1: { \
-        enum { q_literal = p + 1 }; \
-        switch (rows) { K_CAT(K_ROWS_, KR)(CASE_S) } \
+#define CASE_N(x, p)                                                                               \
+    case p + 1: {                                                                                  \
+        enum { nq = p + 1 };                                                                       \
+        switch (rows) {                                                                            \
+            K_CAT(K_ROWS_, KR)(CASE_S)                                                             \
+        }                                                                                          \
     } break;
-    switch (panels) { K_CAT(K_PANELS_, NP)(CASE_N, 0) }
+    switch (panels) {
+        K_CAT(K_PANELS_, NP)(CASE_N, 0)
+    }
 }
 
-/* out[rows][V_LD] = sum over keys j of p[j][row] * v[j][:]. Row r sees keys j < seen + r (all of them: seen >= keys). */
-K_INLINE void K_FN(value)(const int rows, const int panels, const float *a, int64_t lda, const float *b, int64_t ldb,
-                          int64_t keys, int64_t seen, float *out)
+/* out[rows][V_LD] = sum over keys j of p[j][row] * v[j][:]. Row r sees keys j < seen + r (seen >= keys: all). */
+K_INLINE void K_FN(value)(const int rows, const int panels, const float *a, int64_t lda,
+                          const float *b, int64_t ldb, int64_t keys, int64_t seen, float *out)
 {
     int64_t j0 = 0;
     do {
         const int64_t j1 = K_MIN(j0 + CUT, keys), common = CAUSAL ? K_MIN(j1, seen) : j1;
         int64_t j = j0;
 #define ZERO_V(r) K_CAT(K_PANELS_, VP)(ZERO_P, r)
-        K_CAT(K_ROWS_, QR)(ZERO_V)
+        K_CAT(K_ROWS_, QR)(ZERO_V);
         K_UNROLL(KU)
         for (; j < common; j++, a += lda, b += ldb) {
-            K_CAT(K_PANELS_, VP)(LOAD_P, 0)
-#define FMA_V(r) \
-    if (r < rows) { \
-        const k_vec a_##r = k_splat(a[r]); \
-        K_CAT(K_PANELS_, VP)(FMA_P, r) \
+            K_CAT(K_PANELS_, VP)(LOAD_P, 0);
+#define FMA_V(r)                                                                                   \
+    if (r < rows) {                                                                                \
+        const k_vec a_##r = k_splat(a[r]);                                                         \
+        K_CAT(K_PANELS_, VP)(FMA_P, r)                                                             \
     }
-            K_CAT(K_ROWS_, QR)(FMA_V)
+            K_CAT(K_ROWS_, QR)(FMA_V);
         }
 #if CAUSAL
         for (; j < j1; j++, a += lda, b += ldb) {
-            K_CAT(K_PANELS_, VP)(LOAD_P, 0)
-#define DIAG_V(r) \
-    if (r < rows && j < seen + r) { \
-        const k_vec a_##r = k_splat(a[r]); \
-        K_CAT(K_PANELS_, VP)(FMA_P, r) \
+            K_CAT(K_PANELS_, VP)(LOAD_P, 0);
+#define DIAG_V(r)                                                                                  \
+    if (r < rows && j < seen + r) {                                                                \
+        const k_vec a_##r = k_splat(a[r]);                                                         \
+        K_CAT(K_PANELS_, VP)(FMA_P, r)                                                             \
     }
-            K_CAT(K_ROWS_, QR)(DIAG_V)
+            K_CAT(K_ROWS_, QR)(DIAG_V);
         }
 #endif
-#define STORE_1(r, p, h) \
-    if (r < rows && p < panels) { \
-        float *o = out + r * V_LD + p * K_PANEL + h * K_VL; \
-        k_store(o, j0 ? k_load(o) + c_##r##_##p##_##h : c_##r##_##p##_##h); \
+#define STORE_1(r, p, h)                                                                           \
+    if (r < rows && p < panels) {                                                                  \
+        float *o = out + r * V_LD + p * K_PANEL + h * K_VL;                                        \
+        k_store(o, j0 ? k_load(o) + c_##r##_##p##_##h : c_##r##_##p##_##h);                        \
     }
 #define STORE_P(r, p) K_VECS(STORE_1, r, p)
-#define STORE_V(r) K_CAT(K_PANELS_, VP)(STORE_P, r)
-        K_CAT(K_ROWS_, QR)(STORE_V)
+#define STORE_V(r)    K_CAT(K_PANELS_, VP)(STORE_P, r)
+        K_CAT(K_ROWS_, QR)(STORE_V);
         j0 = j1;
     } while (j0 < keys);
     (void)seen;
 }
 
 /* The literal value tile for run-time rows in 1..QR and panels in 1..VP. */
-K_NOINLINE void K_FN(values)(K_ARG, int64_t rows, int64_t panels, const float *a, int64_t lda, const float *b, int64_t ldb,
-                         int64_t keys, int64_t seen, float *out)
+K_NOINLINE void K_FN(values)(K_ARG, int64_t rows, int64_t panels, const float *a, int64_t lda,
+                             const float *b, int64_t ldb, int64_t keys, int64_t seen, float *out)
 {
-#define CASE_V(r) \
-    case r + 1: \
-        if (K_FN(has_queries)(arg, 0, r + 1) && K_FN(has_values)(arg, v_literal)) \
-            K_FN(value)(r + 1, v_literal, a, lda, b, ldb, keys, seen, out); \
+#define CASE_V(r)                                                                                  \
+    case r + 1:                                                                                    \
+        if (K_FN(has_queries)(arg, 0, r + 1) && K_FN(has_values)(arg, nv))                         \
+            K_FN(value)(r + 1, nv, a, lda, b, ldb, keys, seen, out);                               \
         break;
-#define CASE_P(x, p) \
-    case p + 1: { \
-        enum { v_literal = p + 1 }; \
-        switch (rows) { K_CAT(K_ROWS_, QR)(CASE_V) } \
+#define CASE_P(x, p)                                                                               \
+    case p + 1: {                                                                                  \
+        enum { nv = p + 1 };                                                                       \
+        switch (rows) {                                                                            \
+            K_CAT(K_ROWS_, QR)(CASE_V)                                                             \
+        }                                                                                          \
     } break;
-    switch (panels) { K_CAT(K_PANELS_, VP)(CASE_P, 0) }
+    switch (panels) {
+        K_CAT(K_PANELS_, VP)(CASE_P, 0)
+    }
 }
 
 /* s[keys][width] becomes exp(s - top), sum[lane] its sum. */
-K_NOINLINE void K_FN(softmax)(float *restrict s, int64_t keys, int64_t width, const float *restrict top, float *restrict sum)
+K_NOINLINE void K_FN(softmax)(float *restrict s, int64_t keys, int64_t width,
+                              const float *restrict top, float *restrict sum)
 {
     float part[4 * WIDTH];
-    for (int64_t i = 0; i < width; i++) sum[i] = 0.0f;
+    for (int64_t i = 0; i < width; i++)
+        sum[i] = 0.0f;
     for (int64_t j = 0; j < keys;) {
         const int64_t cut = K_MIN(j + CUT, keys);
-        for (int64_t i = 0; i < 4 * WIDTH; i++) part[i] = 0.0f;
+        for (int64_t i = 0; i < 4 * WIDTH; i++)
+            part[i] = 0.0f;
         for (; j < cut; j++) {
             float *restrict acc = part + (j & 3) * WIDTH;
             for (int64_t i0 = 0; i0 < width; i0 += K_PANEL, s += K_PANEL)
@@ -209,8 +234,9 @@ void K_FN(plan)(K_ARG, int64_t ways, k_plan *out)
 {
     (void)ways;
     out->units = DIM_DV > 0 ? DIM_B * DIM_H * K_FN(blocks)(arg) : 0;
-    out->scratch_bytes = (int64_t)sizeof(float) * ((DIM_D + DIM_SK) * WIDTH +
-                         (K_FN(v_copied)(arg) ? DIM_SK * K_FN(v_panels)(arg) * K_PANEL : 0));
+    out->scratch_bytes = (int64_t)sizeof(float) *
+                         ((DIM_D + DIM_SK) * WIDTH +
+                          (K_FN(v_copied)(arg) ? DIM_SK * K_FN(v_panels)(arg) * K_PANEL : 0));
 }
 
 void K_FN(run)(const k_call *c, int64_t begin, int64_t end)
@@ -240,10 +266,12 @@ void K_FN(run)(const k_call *c, int64_t begin, int64_t end)
                 k_transpose16(query + i, width, q + i * Q_S, Q_S, DIM_D);
             } else {
                 for (int64_t d = 0; d < DIM_D; d++)
-                    for (int64_t l = i; l < i + K_PANEL; l++) query[d * width + l] = l < n ? q[l * Q_S + d * Q_D] : 0.0f;
+                    for (int64_t l = i; l < i + K_PANEL; l++)
+                        query[d * width + l] = l < n ? q[l * Q_S + d * Q_D] : 0.0f;
             }
         }
-        for (int64_t i = 0; i < width; i++) top[i] = unused[i] = -K_INF;
+        for (int64_t i = 0; i < width; i++)
+            top[i] = unused[i] = -K_INF;
 
         const float *mask = 0;
         int64_t ldm = 0;
@@ -257,7 +285,8 @@ void K_FN(run)(const k_call *c, int64_t begin, int64_t end)
                 k_transpose16(s + i, width, mask + i * M_Q, M_Q, keys);
             } else {
                 for (int64_t j = 0; j < keys; j++)
-                    for (int64_t l = i; l < i + K_PANEL; l++) s[j * width + l] = l < n ? mask[l * M_Q + j * M_K] : 0.0f;
+                    for (int64_t l = i; l < i + K_PANEL; l++)
+                        s[j * width + l] = l < n ? mask[l * M_Q + j * M_K] : 0.0f;
             }
         }
 #endif
@@ -267,8 +296,9 @@ void K_FN(run)(const k_call *c, int64_t begin, int64_t end)
             const int64_t tiles = K_CEIL_DIV(count, KR);
             for (int64_t t = 0, j = from, rows; t < tiles; t++, j += rows) {
                 rows = count / tiles + (t < count % tiles);
-                K_FN(scores)(rows, panels, k + j * K_S, K_S, query, arg, mask ? mask + j * ldm : 0, ldm, mask_in_s,
-                             s + j * width, part ? unused : top);
+                K_FN(scores)
+                (rows, panels, k + j * K_S, K_S, query, arg, mask ? mask + j * ldm : 0, ldm,
+                 mask_in_s, s + j * width, part ? unused : top);
             }
         }
         for (int64_t j = all; j < keys; j++)
@@ -280,9 +310,11 @@ void K_FN(run)(const k_call *c, int64_t begin, int64_t end)
 
         K_FN(softmax)(s, keys, width, top, sum);
         for (int64_t l = 0; l < n; l++) {
-            if (DIM_SK == 0) sum[l] = 1.0f;
+            if (DIM_SK == 0)
+                sum[l] = 1.0f;
             if (NAN_ZERO && !(sum[l] > 0.0f)) {
-                for (int64_t j = 0; j < keys; j++) s[j * width + l] = 0.0f;
+                for (int64_t j = 0; j < keys; j++)
+                    s[j * width + l] = 0.0f;
                 sum[l] = 1.0f;
             }
             sum[l] = 1.0f / sum[l];
@@ -305,12 +337,14 @@ void K_FN(run)(const k_call *c, int64_t begin, int64_t end)
             for (int64_t t = 0, i = 0, rows; t < tiles; t++, i += rows) {
                 rows = n / tiles + (t < n % tiles);
                 const int64_t seen = CAUSAL ? first + i : keys;
-                K_FN(values)(arg, rows, K_MIN(vp - p, VP), s + i, width, v + p * K_PANEL, ldv,
-                             CAUSAL ? K_MAX(0, K_MIN(keys, seen + rows - 1)) : keys, seen, tile);
+                K_FN(values)
+                (arg, rows, K_MIN(vp - p, VP), s + i, width, v + p * K_PANEL, ldv,
+                 CAUSAL ? K_MAX(0, K_MIN(keys, seen + rows - 1)) : keys, seen, tile);
                 for (int64_t r = 0; r < rows; r++) {
                     float *restrict to = o + (i + r) * O_S + p * K_PANEL * (O_DANY ? O_D : 1);
                     const float x = sum[i + r];
-                    for (int64_t d = 0; d < cols; d++) to[d * (O_DANY ? O_D : 1)] = tile[r * V_LD + d] * x;
+                    for (int64_t d = 0; d < cols; d++)
+                        to[d * (O_DANY ? O_D : 1)] = tile[r * V_LD + d] * x;
                 }
             }
         }

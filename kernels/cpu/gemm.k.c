@@ -1,22 +1,30 @@
 /* @kernel  gemm
  * @what    C[b0,b1,m,n] = epi(sum_k A[b0,b1,m,k] * B[b0,b1,k,n]), fp32 in, fp32 accumulators, fp32 out
- * @param   MR 6 {1,2,3,4,5,6,7,8,9,10,12,14,16} rows of a register tile
- * @param   NP 4 {1,2,3,4,6} panels of 16 columns of a register tile
+ * @param   MR 3 {1,2,3,4,5,6,7,8,9,10,12,14,16} rows of a register tile
+ * @param   NP 1 {1,2,3,4,6} panels of 16 columns of a register tile
  * @param   MB 0 {0,16,32,64,96,128,256} rows of a work unit, 0 = all
- * @param   NB 4 {1,2,3,4,6,8,12,16,24} panels of a work unit
+ * @param   NB 1 {1,2,3,4,6,8,12,16,24} panels of a work unit
  * @param   ORDER 0 {0,1} consecutive units: 0 = walk m under the same weights, 1 = walk n under the same rows
- * @param   PF 1 {0,1,2,4} cache lines of the coming weights fetched into L2 per k step
- * @param   KU 2 {1,2,4} k steps per loop turn
+ * @param   PF 1 {0,1,2,3,4} most lines of the coming weights fetched into L2 per k step, 0 = none
+ * @param   KU 1 {1,2,4} k steps per loop turn
  * @require NB % NP == 0
  * @require LEVEL == 4 ? MR * NP <= 28 : LEVEL == 3 ? MR * NP * 2 <= 12 : MR * NP * 4 <= 12
- * @seed    LEVEL=4 MR=6 NP=4 MB=0 NB=4 ORDER=0 PF=1 KU=2
- * @seed    LEVEL=3 MR=6 NP=1 MB=0 NB=1 ORDER=0 PF=1 KU=2
- * @seed    LEVEL=2 MR=3 NP=1 MB=0 NB=1 ORDER=0 PF=0 KU=2
+ * @seed    LEVEL=4 M<=8 MR=8 NP=1 MB=0 NB=1 ORDER=0 PF=1 KU=1
+ * @seed    LEVEL=4 M<=24 MR=12 NP=2 MB=0 NB=2 ORDER=0 PF=2 KU=1
+ * @seed    LEVEL=4 MR=8 NP=3 MB=0 NB=3 ORDER=0 PF=3 KU=1
+ * @seed    LEVEL=4 MR=8 NP=2 MB=0 NB=2 ORDER=0 PF=2 KU=1
+ * @seed    LEVEL=4 MR=6 NP=4 MB=64 NB=4 ORDER=0 PF=1 KU=1
+ * @seed    LEVEL=4 MR=9 NP=3 MB=64 NB=3 ORDER=0 PF=1 KU=1
+ * @seed    LEVEL=4 MR=14 NP=2 MB=128 NB=8 ORDER=1 PF=1 KU=2
+ * @seed    LEVEL=3 MR=6 NP=1 MB=0 NB=1 ORDER=0 PF=1 KU=1
+ * @seed    LEVEL=3 MR=3 NP=2 MB=0 NB=2 ORDER=0 PF=1 KU=1
+ * @seed    LEVEL=2 M<=16 MR=3 NP=1 MB=0 NB=1 ORDER=0 PF=1 KU=1
+ * @seed    LEVEL=2 MR=1 NP=3 MB=0 NB=3 ORDER=0 PF=1 KU=2
  * @tol     1e-6 norm-wise; |error| <= (min(K, 512) + K / 512) 2^-24 sum_k |A B| for the sum, plus the epilogue's own
  * @source  own work
  *
  * The renderer defines, each a constant or an (arg[i]): DIM_B0 DIM_B1 DIM_M DIM_N DIM_K; strides in elements A_B0 A_B1
- * A_M A_K, B_B0 B_B1 B_K B_N, C_B0 C_B1 C_M (columns of C are adjacent); operand numbers A_IDX B_IDX C_IDX; the switches
+ * A_M A_K, B_B0 B_B1 B_K B_N, C_B0 C_B1 C_M (columns of C are adjacent); operand numbers A_IDX B_IDX C_IDX; switches
  * A_KANY (A_K may differ from 1) and B_PACKED; and the function
  *   epi(c, arg, tile, ld, b0, b1, m, n, rows, cols): write C[b0,b1,m..m+rows,n..n+cols] from the finished sums in tile.
  * Packed B is ceil(N/16) panels of K rows of 16 columns, zero past N. Any other B is packed by the unit that needs it.
@@ -24,48 +32,52 @@
  * Order of the sum: one chain in k inside each block of KC, then the blocks in order. It depends on K alone, so every
  * choice of parameters, of units per thread and of thread count gives equal bits at one LEVEL (3 and 4 also agree). */
 
-#define KC 512
+#define KC      512
 #define TILE_LD (NP * K_PANEL)
 
-/* out[rows][panels * 16] = a[rows][k] * b[panels][k][16]. rows and panels are literals at every call. While it runs it
- * fetches PF lines per k step from `ahead`, which moves on by `step` bytes a line (0: nothing to fetch). */
-K_INLINE void K_FN(tile)(const int rows, const int panels, const float *a, int64_t lda, int64_t ak, const float *b,
-                         int64_t depth, float *out, const char *ahead, int64_t step)
+/* out[rows][panels * 16] = a[rows][k] * b[panels][k][16]. rows and panels are literals at every call. Each k step
+ * fetches `lines` <= PF lines of 64 bytes, one panel apart from `ahead` on, and moves `ahead` on by `step`. */
+K_INLINE void K_FN(tile)(const int rows, const int panels, const float *a, int64_t lda, int64_t ak,
+                         const float *b, int64_t depth, float *out, const char *ahead, int64_t step,
+                         int lines)
 {
     const int64_t ldp = depth * K_PANEL;
     int64_t k0 = 0;
     do {
         const int64_t k1 = K_MIN(k0 + KC, depth);
 #define ZERO_1(r, p, h) k_vec c_##r##_##p##_##h = {0};
-#define ZERO_P(r, p) K_VECS(ZERO_1, r, p)
-#define ZERO(r) K_CAT(K_PANELS_, NP)(ZERO_P, r)
-        K_CAT(K_ROWS_, MR)(ZERO)
+#define ZERO_P(r, p)    K_VECS(ZERO_1, r, p)
+#define ZERO(r)         K_CAT(K_PANELS_, NP)(ZERO_P, r)
+        K_CAT(K_ROWS_, MR)(ZERO);
         K_UNROLL(KU)
         for (int64_t k = k0; k < k1; k++) {
 #define LOAD_1(r, p, h) const k_vec b_##p##_##h = k_load(b + (p < panels ? p * ldp + h * K_VL : 0));
-#define LOAD_P(r, p) K_VECS(LOAD_1, r, p)
-            K_CAT(K_PANELS_, NP)(LOAD_P, 0)
-#define FMA_1(r, p, h) \
-    if (p < panels) c_##r##_##p##_##h += a_##r * b_##p##_##h;
+#define LOAD_P(r, p)    K_VECS(LOAD_1, r, p)
+            K_CAT(K_PANELS_, NP)(LOAD_P, 0);
+#define FMA_1(r, p, h)                                                                             \
+    if (p < panels)                                                                                \
+        c_##r##_##p##_##h += a_##r * b_##p##_##h;
 #define FMA_P(r, p) K_VECS(FMA_1, r, p)
-#define FMA(r) \
-    if (r < rows) { \
-        const k_vec a_##r = k_splat(a[r * lda]); \
-        K_CAT(K_PANELS_, NP)(FMA_P, r) \
+#define FMA(r)                                                                                     \
+    if (r < rows) {                                                                                \
+        const k_vec a_##r = k_splat(a[r * lda]);                                                   \
+        K_CAT(K_PANELS_, NP)(FMA_P, r)                                                             \
     }
-            K_CAT(K_ROWS_, MR)(FMA)
-            for (int i = 0; i < PF; i++, ahead += step) K_PREFETCH_L2(ahead);
+            K_CAT(K_ROWS_, MR)(FMA);
+            for (int i = 0; i < PF; i++)
+                K_PREFETCH_L2(ahead + (i < lines ? i * ldp * 4 : 0));
+            ahead += step;
             a += ak;
             b += K_PANEL;
         }
-#define STORE_1(r, p, h) \
-    if (r < rows && p < panels) { \
-        float *o = out + r * TILE_LD + p * K_PANEL + h * K_VL; \
-        k_store(o, k0 ? k_load(o) + c_##r##_##p##_##h : c_##r##_##p##_##h); \
+#define STORE_1(r, p, h)                                                                           \
+    if (r < rows && p < panels) {                                                                  \
+        float *o = out + r * TILE_LD + p * K_PANEL + h * K_VL;                                     \
+        k_store(o, k0 ? k_load(o) + c_##r##_##p##_##h : c_##r##_##p##_##h);                        \
     }
 #define STORE_P(r, p) K_VECS(STORE_1, r, p)
-#define STORE(r) K_CAT(K_PANELS_, NP)(STORE_P, r)
-        K_CAT(K_ROWS_, MR)(STORE)
+#define STORE(r)      K_CAT(K_PANELS_, NP)(STORE_P, r)
+        K_CAT(K_ROWS_, MR)(STORE);
         k0 = k1;
     } while (k0 < depth);
 }
@@ -81,17 +93,20 @@ K_INLINE int64_t K_FN(n_blocks)(K_ARG) { return K_CEIL_DIV(K_FN(n_panels)(arg), 
 
 K_INLINE K_FN(unit_t) K_FN(unit)(K_ARG, int64_t u)
 {
-    const int64_t nm = K_FN(m_blocks)(arg), nn = K_FN(n_blocks)(arg), batch = u / (nm * nn), i = u % (nm * nn);
+    const int64_t nm = K_FN(m_blocks)(arg), nn = K_FN(n_blocks)(arg), batch = u / (nm * nn),
+                  i = u % (nm * nn);
     const int64_t m = ORDER ? i / nn : i % nm, n = ORDER ? i % nn : i / nm;
-    return (K_FN(unit_t)){batch / DIM_B1,    batch % DIM_B1, DIM_M * m / nm,
-                          DIM_M * (m + 1) / nm, n * NB,      K_MIN(n * NB + NB, K_FN(n_panels)(arg))};
+    return (K_FN(unit_t)){batch / DIM_B1, batch % DIM_B1,
+                          DIM_M * m / nm, DIM_M * (m + 1) / nm,
+                          n * NB,         K_MIN(n * NB + NB, K_FN(n_panels)(arg))};
 }
 
 /* Can this literal tile occur? Sizes known to the compiler rule most of them out. */
 K_INLINE int K_FN(has_rows)(K_ARG, int64_t rows)
 {
     const int64_t nm = K_FN(m_blocks)(arg);
-    return !__builtin_constant_p(DIM_M) || k_splits_to(DIM_M / nm, MR, rows) || k_splits_to(K_CEIL_DIV(DIM_M, nm), MR, rows);
+    return !__builtin_constant_p(DIM_M) || k_splits_to(DIM_M / nm, MR, rows) ||
+           k_splits_to(K_CEIL_DIV(DIM_M, nm), MR, rows);
 }
 K_INLINE int K_FN(has_panels)(K_ARG, int64_t panels)
 {
@@ -99,24 +114,33 @@ K_INLINE int K_FN(has_panels)(K_ARG, int64_t panels)
 }
 
 K_INLINE void K_FN(tile_rows)(K_ARG, int64_t rows, const int panels, const float *a, int64_t ak,
-                              const float *b, float *out, const char *ahead, int64_t step)
+                              const float *b, float *out, const char *ahead, int64_t step,
+                              int lines)
 {
-    if (!K_FN(has_panels)(arg, panels)) return;
-#define CASE_ROWS(r) \
-    case r + 1: \
-        if (K_FN(has_rows)(arg, r + 1)) K_FN(tile)(r + 1, panels, a, A_M, ak, b, DIM_K, out, ahead, step); \
+    if (!K_FN(has_panels)(arg, panels))
+        return;
+#define CASE_ROWS(r)                                                                               \
+    case r + 1:                                                                                    \
+        if (K_FN(has_rows)(arg, r + 1))                                                            \
+            K_FN(tile)(r + 1, panels, a, A_M, ak, b, DIM_K, out, ahead, step, lines);              \
         break;
-    switch (rows) { K_CAT(K_ROWS_, MR)(CASE_ROWS) }
+    switch (rows) {
+        K_CAT(K_ROWS_, MR)(CASE_ROWS)
+    }
 }
 
 /* The literal tile for run-time rows in 1..MR and panels in 1..NP. A call of its own: inlined beside an epilogue, the
  * epilogue's constants take the registers of the accumulators (115 instead of 240 GF/s with GELU). */
 K_NOINLINE void K_FN(tiles)(K_ARG, int64_t rows, int64_t panels, const float *a, int64_t ak,
-                            const float *b, float *out, const char *ahead, int64_t step)
+                            const float *b, float *out, const char *ahead, int64_t step, int lines)
 {
-#define CASE_PANELS(r, q) \
-    case q + 1: K_FN(tile_rows)(arg, rows, q + 1, a, ak, b, out, ahead, step); break;
-    switch (panels) { K_CAT(K_PANELS_, NP)(CASE_PANELS, 0) }
+#define CASE_PANELS(r, q)                                                                          \
+    case q + 1:                                                                                    \
+        K_FN(tile_rows)(arg, rows, q + 1, a, ak, b, out, ahead, step, lines);                      \
+        break;
+    switch (panels) {
+        K_CAT(K_PANELS_, NP)(CASE_PANELS, 0)
+    }
 }
 
 #if !B_PACKED
@@ -133,11 +157,14 @@ static void K_FN(pack)(K_ARG, const float *b, int64_t p0, int64_t p1, float *res
         }
         for (int64_t k = 0; k < DIM_K; k++, dst += K_PANEL, src += B_K) {
             if (cols == K_PANEL && B_N == 1) {
-                for (int j = 0; j < K_PANEL; j++) dst[j] = src[j];
+                for (int j = 0; j < K_PANEL; j++)
+                    dst[j] = src[j];
             } else if (cols == K_PANEL) {
-                for (int j = 0; j < K_PANEL; j++) dst[j] = src[j * B_N];
+                for (int j = 0; j < K_PANEL; j++)
+                    dst[j] = src[j * B_N];
             } else {
-                for (int j = 0; j < K_PANEL; j++) dst[j] = j < cols ? src[j * B_N] : 0.0f;
+                for (int j = 0; j < K_PANEL; j++)
+                    dst[j] = j < cols ? src[j * B_N] : 0.0f;
             }
         }
     }
@@ -147,7 +174,8 @@ static void K_FN(pack)(K_ARG, const float *b, int64_t p0, int64_t p1, float *res
 void K_FN(plan)(K_ARG, int64_t ways, k_plan *out)
 {
     (void)ways;
-    out->units = DIM_M > 0 && DIM_N > 0 ? DIM_B0 * DIM_B1 * K_FN(m_blocks)(arg) * K_FN(n_blocks)(arg) : 0;
+    out->units =
+        DIM_M > 0 && DIM_N > 0 ? DIM_B0 * DIM_B1 * K_FN(m_blocks)(arg) * K_FN(n_blocks)(arg) : 0;
     out->scratch_bytes = B_PACKED ? 0 : (int64_t)sizeof(float) * NB * K_PANEL * DIM_K;
 }
 
@@ -159,7 +187,8 @@ void K_FN(run)(const k_call *c, int64_t begin, int64_t end)
     K_ALIGN(64) float tile[MR * TILE_LD];
 #if B_PACKED
     const int64_t units = DIM_B0 * DIM_B1 * K_FN(m_blocks)(arg) * K_FN(n_blocks)(arg);
-    const char *next = c->next ? c->next + (c->next_bytes / units * begin & -64) : 0; /* my share of the next step */
+    const char *next = c->next ? c->next + (c->next_bytes / units * begin & -64)
+                               : 0; /* my share of the next step */
 #else
     int64_t held = -1; /* block of B that scratch holds, as batch * n_blocks + n */
 #endif
@@ -176,21 +205,28 @@ void K_FN(run)(const k_call *c, int64_t begin, int64_t end)
         }
 #else
         const int64_t block = (w.b0 * DIM_B1 + w.b1) * K_FN(n_blocks)(arg) + w.p0 / NB;
-        if (block != held) K_FN(pack)(arg, b, w.p0, w.p1, c->scratch);
+        if (block != held)
+            K_FN(pack)(arg, b, w.p0, w.p1, c->scratch);
         held = block;
         b = c->scratch;
         const char *then = 0;
 #endif
         /* Row tiles as equal as they can be: a tile of 1 row would keep one FMA chain per vector. */
-        const int64_t tiles = K_CEIL_DIV(w.m1 - w.m0, MR), base = (w.m1 - w.m0) / tiles, more = (w.m1 - w.m0) % tiles;
+        const int64_t tiles = K_CEIL_DIV(w.m1 - w.m0, MR), base = (w.m1 - w.m0) / tiles,
+                      more = (w.m1 - w.m0) % tiles;
         for (int64_t p = w.p0; p < w.p1; p += NP, b += NP * panel) {
-            const char *ahead = !B_PACKED ? 0 : p + NP < w.p1 ? (const char *)(b + NP * panel) : then;
+            const char *ahead = !B_PACKED       ? 0
+                                : p + NP < w.p1 ? (const char *)(b + NP * panel)
+                                                : then;
             const int64_t n = p * K_PANEL, cols = K_MIN(DIM_N - n, TILE_LD);
             for (int64_t t = 0, m = w.m0, rows; t < tiles; t++, m += rows) {
                 rows = base + (t < more);
-                const int64_t step = ahead && t * PF < NP ? 64 : 0;
-                const char *from = step ? ahead + t * PF * panel * 4 : (const char *)b;
-                K_FN(tiles)(arg, rows, K_MIN(w.p1 - p, NP), a + m * A_M, ak, b, tile, from, step);
+                /* Every tile fetches its part of the next group, until all is on its way; few tiles fetch faster. */
+                const int lines = K_MIN(K_MAX(PF, 1), K_CEIL_DIV(NP, tiles));
+                const int64_t step = ahead && t * lines < NP ? 64 : 0;
+                const char *from = step ? ahead + t * lines * panel * 4 : (const char *)b;
+                K_FN(tiles)
+                (arg, rows, K_MIN(w.p1 - p, NP), a + m * A_M, ak, b, tile, from, step, lines);
                 if (cols == TILE_LD) {
                     K_FN(epi)(c, arg, tile, TILE_LD, w.b0, w.b1, m, n, rows, TILE_LD);
                 } else {
