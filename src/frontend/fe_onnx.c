@@ -242,7 +242,7 @@ static rtx_status import_graph(fe_imp *m, fe_span file, rtx_err *err)
     for (size_t i = 0; i < m->pb.functions.n; i++)
         TRY(fe_read_function(m->pb.functions.at[i], &m->arena, &m->functions[i], err));
     TRY(fe_opset_of(m, &m->pb.opsets, "model", &s.opset, err));
-    if (s.opset == 0 && m->pb.functions.n == 0)
+    if (m->pb.opsets.n == 0)
         return FAIL(err, INVALID, "the model names no ONNX opset");
     TRY(fe_read_graph(m->pb.graph, &m->arena, &graph, err));
     if (graph.sparse.n)

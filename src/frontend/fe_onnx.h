@@ -16,7 +16,7 @@ enum {
     FE_NODES_MAX = 1 << 19,   /* nodes imported, those of inlined functions included */
     FE_CALL_DEPTH_MAX = 32,   /* functions calling functions */
     FE_IN_MAX = 4096,         /* inputs of one node */
-    FE_OPSET_MIN = 7, FE_OPSET_MAX = 27
+    FE_OPSET_MIN = 7, FE_OPSET_MAX = 28
 };
 
 /* One tensor of the model. Integers and booleans may be known by content: expressions over symbols, from which the node

@@ -79,20 +79,36 @@ const fmt_dim *fe_content(const fe_node *n, uint32_t k, uint32_t *out_n)
     return n->in[k]->content;
 }
 
-/* " bind=NAME" for every graph input that id depends on. */
-static void list_binds(const ir_graph *g, ir_id id, base_arena *a, base_buf *b)
+/* An integer vector or scalar of unknown content. */
+static bool other_operand(const fe_node *n, uint32_t k)
 {
-    bool *seen = base_arena_array(a, id + 1, sizeof *seen);
-    if (!seen)
+    return fe_has(n, k) && !n->in[k]->content && n->in[k]->type.rank <= 1 &&
+           fmt_dtype_class((fmt_dtype)n->in[k]->type.dtype) == 'I';
+}
+
+/* " bind=NAME" for every graph input that operand k depends on, and other operands of its kind: who calls again with
+ * these bound should not come back for each of them. */
+static void list_binds(fe_node *n, uint32_t k, base_buf *b)
+{
+    ir_id top = fe_in(n, k);
+    for (uint32_t j = 1; j < n->n_in; j++)
+        if (other_operand(n, j))
+            top = MAX(top, fe_in(n, j));
+    const ir_graph *g = n->g;
+    bool *seen = base_arena_array(&n->m->arena, top + 1, sizeof *seen);
+    if (!seen || !fe_good(n))
         return;
-    seen[id] = true;
-    for (ir_id i = id; i > 0; i--) {
+    seen[fe_in(n, k)] = true;
+    for (uint32_t j = 1; j < n->n_in; j++)
+        if (other_operand(n, j))
+            seen[fe_in(n, j)] = true;
+    for (ir_id i = top; i > 0; i--) {
         const ir_node *node = ir_node_get(g, i);
         for (uint32_t k = 0; seen[i] && k < node->n_in; k++)
             seen[ir_in(g, i, k)] = true;
     }
     for (uint32_t i = 0; i < g->n_inputs; i++)
-        if (g->inputs[i].id <= id && seen[g->inputs[i].id])
+        if (g->inputs[i].id <= top && seen[g->inputs[i].id])
             base_buf_printf(b, " bind=%.60s", g->inputs[i].name);
 }
 
@@ -108,7 +124,7 @@ const fmt_dim *fe_need(fe_node *n, uint32_t k, const char *what, uint32_t *out_n
         return c;
     AUTO_BUF base_buf binds;
     base_buf_init(&binds, BASE_TAG_FRONTEND, 160);
-    list_binds(n->g, fe_in(n, k), &n->m->arena, &binds);
+    list_binds(n, k, &binds);
     if (binds.len || binds.over_max)
         fe_refuse(n, "%s depends on the content of an input, which must be bound when compiling:%s", what,
                   binds.data ? binds.data : "");
@@ -423,16 +439,27 @@ bool fe_known_ew(fe_node *n, ir_op op, uint32_t n_in)
 
 /* ---- elementwise in the graph ---- */
 
+/* The symbol s of an expression s + c. */
+static bool is_shifted_sym(fmt_dims *d, fmt_dim whole, uint32_t *out_sym, int64_t *out_c)
+{
+    for (uint32_t s = 0; s < fmt_sym_count(d); s++)
+        if (fmt_dim_uses(d, whole, s) && fmt_dim_is_const(d, fmt_dim_sub(d, whole, fmt_dim_sym(d, s)), out_c)) {
+            *out_sym = s;
+            return true;
+        }
+    return false;
+}
+
 /* A slice [0:s] of c rows has min(s, c) rows; meeting s rows proves s <= c. Such a bound calls for a new pass. */
 static bool learn_bound(fe_imp *m, fmt_dim whole, fmt_dim part)
 {
-    int64_t lo, hi;
+    int64_t lo, hi, c;
     uint32_t sym;
     fmt_dim_range(m->d, part, &lo, &hi);
-    if (hi >= FMT_DIM_LIMIT || hi < 0 || !fmt_dim_is_sym(m->d, whole, &sym) ||
-        fmt_dim_bin(m->d, FMT_MIN, whole, fmt_dim_const(m->d, hi)) != part)
+    if (hi >= FMT_DIM_LIMIT || hi < 0 || fmt_dim_bin(m->d, FMT_MIN, whole, fmt_dim_const(m->d, hi)) != part ||
+        !is_shifted_sym(m->d, whole, &sym, &c) || hi - c < fmt_sym_get(m->d, sym)->lo)
         return false;
-    fmt_sym_bound(m->d, sym, fmt_sym_get(m->d, sym)->lo, hi);
+    fmt_sym_bound(m->d, sym, fmt_sym_get(m->d, sym)->lo, hi - c);
     return m->learned = true;
 }
 

@@ -86,12 +86,25 @@ static void op_pow(fe_node *n)
         fe_set(n, 0, ir_cast(n->g, fe_ew2(n, IR_pow, x, y), base));
 }
 
+/* The remainder with the sign of y: that of fmod, plus y where the signs differ. */
+static ir_id floor_mod(fe_node *n, ir_id x, ir_id y)
+{
+    ir_id r = fe_ew2(n, IR_fmod, x, y), zero = fe_const_like(n, x, 0);
+    ir_id crosses = fe_ew2(n, IR_lt, fe_ew2(n, IR_mul, ir_emit1(n->g, IR_sign, r), ir_emit1(n->g, IR_sign, y)), zero);
+    if (!fe_good(n))
+        return 0;
+    return fe_ew(n, IR_select, (ir_id[]){crosses, fe_ew2(n, IR_add, r, y), r}, 3);
+}
+
 static void op_mod(fe_node *n)
 {
     bool fmod = fe_attr_i(n, "fmod", 0) != 0;
     ir_op op = fmod ? IR_fmod : IR_mod;
     if (!fmod && is_float(n, 0)) {
-        fe_bad(n, "real numbers need the attribute fmod = 1");
+        if (n->opset < 28)
+            fe_bad(n, "real numbers need the attribute fmod = 1");
+        else
+            fe_set(n, 0, floor_mod(n, fe_in(n, 0), fe_in(n, 1)));
         return;
     }
     if (fe_known_ew(n, op, 2))
@@ -166,7 +179,11 @@ static void op_dropout(fe_node *n)
         (void)fe_need(n, 2, "training_mode", &count);
         return;
     }
-    bool drops = training != 0 && !(fe_has(n, 1) && fe_number(n, 1, &ratio) && ratio == 0);
+    if (training != 0 && fe_has(n, 1) && !fe_number(n, 1, &ratio)) {
+        (void)fe_need(n, 1, "ratio", &count);
+        return;
+    }
+    bool drops = training != 0 && ratio != 0;
     if (drops) {
         fe_refuse(n, "training_mode is true: it would drop at random; export the model for inference");
         return;
