@@ -15,12 +15,13 @@
  * @seed    LEVEL=4 MR=8 NP=2 MB=0 NB=2 ORDER=0 PF=2 KU=1
  * @seed    LEVEL=4 MR=6 NP=4 MB=64 NB=4 ORDER=0 PF=1 KU=1
  * @seed    LEVEL=4 MR=9 NP=3 MB=64 NB=3 ORDER=0 PF=1 KU=1
+ * @seed    LEVEL=4 MR=8 NP=3 MB=0 NB=12 ORDER=0 PF=0 KU=1
  * @seed    LEVEL=4 MR=14 NP=2 MB=128 NB=8 ORDER=1 PF=1 KU=2
  * @seed    LEVEL=3 MR=6 NP=1 MB=0 NB=1 ORDER=0 PF=1 KU=1
  * @seed    LEVEL=3 MR=3 NP=2 MB=0 NB=2 ORDER=0 PF=1 KU=1
  * @seed    LEVEL=2 M<=16 MR=3 NP=1 MB=0 NB=1 ORDER=0 PF=1 KU=1
  * @seed    LEVEL=2 MR=1 NP=3 MB=0 NB=3 ORDER=0 PF=1 KU=2
- * @tol     1e-6 norm-wise; |error| <= (min(K, 512) + K / 512) 2^-24 sum_k |A B| for the sum, plus the epilogue's own
+ * @tol     1e-6 norm-wise; |error| <= (min(K, 512) + K / 512 + 1) 2^-24 sum_k |A B|, plus the epilogue
  * @source  own work
  *
  * The renderer defines, each a constant or an (arg[i]): DIM_B0 DIM_B1 DIM_M DIM_N DIM_K; strides in elements A_B0 A_B1
@@ -144,29 +145,34 @@ K_NOINLINE void K_FN(tiles)(K_ARG, int64_t rows, int64_t panels, const float *a,
 }
 
 #if !B_PACKED
-/* dst[p1 - p0][K][16] = columns 16 p0 ... of b */
+/* dst[p1 - p0][K][16] = columns 16 p0 ... of b, zero past N */
 static void K_FN(pack)(K_ARG, const float *b, int64_t p0, int64_t p1, float *restrict dst)
 {
-    for (int64_t p = p0; p < p1; p++) {
-        const float *src = b + p * K_PANEL * B_N;
-        const int64_t cols = K_MIN(DIM_N - p * K_PANEL, K_PANEL);
-        if (cols == K_PANEL && B_K == 1) {
-            k_transpose16(dst, K_PANEL, src, B_N, DIM_K);
-            dst += DIM_K * K_PANEL;
-            continue;
-        }
-        for (int64_t k = 0; k < DIM_K; k++, dst += K_PANEL, src += B_K) {
-            if (cols == K_PANEL && B_N == 1) {
+    const int64_t panel = DIM_K * K_PANEL, whole = K_MIN(p1, DIM_N / K_PANEL);
+    b += p0 * K_PANEL * B_N;
+    if (B_N == 1) { /* rows of b are contiguous: read them in the order in which they lie */
+        for (int64_t k = 0; k < DIM_K; k++)
+            for (int64_t p = 0; p < whole - p0; p++)
                 for (int j = 0; j < K_PANEL; j++)
-                    dst[j] = src[j];
-            } else if (cols == K_PANEL) {
-                for (int j = 0; j < K_PANEL; j++)
-                    dst[j] = src[j * B_N];
-            } else {
-                for (int j = 0; j < K_PANEL; j++)
-                    dst[j] = j < cols ? src[j * B_N] : 0.0f;
+                    dst[p * panel + k * K_PANEL + j] = b[k * B_K + p * K_PANEL + j];
+    } else {
+        for (int64_t p = 0; p < whole - p0; p++) {
+            const float *src = b + p * K_PANEL * B_N;
+            if (B_K == 1) {
+                k_transpose16(dst + p * panel, K_PANEL, src, B_N, DIM_K);
+                continue;
             }
+            for (int64_t k = 0; k < DIM_K; k++)
+                for (int j = 0; j < K_PANEL; j++)
+                    dst[p * panel + k * K_PANEL + j] = src[k * B_K + j * B_N];
         }
+    }
+    if (whole < p1) {
+        const int64_t p = whole - p0;
+        for (int64_t k = 0; k < DIM_K; k++)
+            for (int64_t j = 0; j < K_PANEL; j++)
+                dst[p * panel + k * K_PANEL + j] =
+                    j < DIM_N % K_PANEL ? b[k * B_K + (p * K_PANEL + j) * B_N] : 0.0f;
     }
 }
 #endif

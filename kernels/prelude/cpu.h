@@ -74,19 +74,25 @@ K_INLINE void k_store(float *p, k_vec v) { *(k_vecu *)p = v; }
 K_INLINE k_vec k_splat(float x) { return K_SPLAT(x); }
 
 /* The larger of each pair; b where either is NaN. */
-#if LEVEL == 4
+#if LEVEL == 4 && defined(__clang__)
+K_INLINE k_vec k_vmax(k_vec a, k_vec b) { return __builtin_ia32_maxps512(a, b, 4); }
+#elif LEVEL == 4
 K_INLINE k_vec k_vmax(k_vec a, k_vec b) { return __builtin_ia32_maxps512_mask(a, b, a, -1, 4); }
 #elif LEVEL == 3
 K_INLINE k_vec k_vmax(k_vec a, k_vec b) { return __builtin_ia32_maxps256(a, b); }
 #else
 K_INLINE k_vec k_vmax(k_vec a, k_vec b) { return __builtin_ia32_maxps(a, b); }
 #endif
-K_INLINE k_vec k_vfma(k_vec a, k_vec b, k_vec c) { return a * b + c; }
 
 /* dst[c][16] = src[16][c] for c < cols; rows of src are ld apart, rows of dst ldd. */
 typedef float k_quad __attribute__((vector_size(16)));
 typedef float k_quadu __attribute__((vector_size(16), aligned(4), may_alias));
 typedef int k_quadi __attribute__((vector_size(16)));
+#ifdef __clang__
+#define K_SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else
+#define K_SHUFFLE(a, b, ...) __builtin_shuffle(a, b, (k_quadi){__VA_ARGS__})
+#endif
 K_INLINE void k_transpose16(float *dst, int64_t ldd, const float *src, int64_t ld, int64_t cols)
 {
     for (int r = 0; r < 16; r += 4, src += 4 * ld, dst += 4) {
@@ -95,17 +101,14 @@ K_INLINE void k_transpose16(float *dst, int64_t ldd, const float *src, int64_t l
             const k_quad x0 = *(const k_quadu *)(src + c), x1 = *(const k_quadu *)(src + ld + c);
             const k_quad x2 = *(const k_quadu *)(src + 2 * ld + c),
                          x3 = *(const k_quadu *)(src + 3 * ld + c);
-            const k_quad lo01 = __builtin_shuffle(x0, x1, (k_quadi){0, 4, 1, 5});
-            const k_quad hi01 = __builtin_shuffle(x0, x1, (k_quadi){2, 6, 3, 7});
-            const k_quad lo23 = __builtin_shuffle(x2, x3, (k_quadi){0, 4, 1, 5});
-            const k_quad hi23 = __builtin_shuffle(x2, x3, (k_quadi){2, 6, 3, 7});
-            *(k_quadu *)(dst + c * ldd) = __builtin_shuffle(lo01, lo23, (k_quadi){0, 1, 4, 5});
-            *(k_quadu *)(dst + (c + 1) * ldd) =
-                __builtin_shuffle(lo01, lo23, (k_quadi){2, 3, 6, 7});
-            *(k_quadu *)(dst + (c + 2) * ldd) =
-                __builtin_shuffle(hi01, hi23, (k_quadi){0, 1, 4, 5});
-            *(k_quadu *)(dst + (c + 3) * ldd) =
-                __builtin_shuffle(hi01, hi23, (k_quadi){2, 3, 6, 7});
+            const k_quad lo01 = K_SHUFFLE(x0, x1, 0, 4, 1, 5);
+            const k_quad hi01 = K_SHUFFLE(x0, x1, 2, 6, 3, 7);
+            const k_quad lo23 = K_SHUFFLE(x2, x3, 0, 4, 1, 5);
+            const k_quad hi23 = K_SHUFFLE(x2, x3, 2, 6, 3, 7);
+            *(k_quadu *)(dst + c * ldd) = K_SHUFFLE(lo01, lo23, 0, 1, 4, 5);
+            *(k_quadu *)(dst + (c + 1) * ldd) = K_SHUFFLE(lo01, lo23, 2, 3, 6, 7);
+            *(k_quadu *)(dst + (c + 2) * ldd) = K_SHUFFLE(hi01, hi23, 0, 1, 4, 5);
+            *(k_quadu *)(dst + (c + 3) * ldd) = K_SHUFFLE(hi01, hi23, 2, 3, 6, 7);
         }
         for (; c < cols; c++)
             for (int i = 0; i < 4; i++)
@@ -341,12 +344,12 @@ K_INLINE float k_pow(float x, float y)
     q = k_fmad(q, r, 1.0);
     float v = (float)(q * k_double((k_bitsd(t) - k_bitsd(K_MAGICD) + 1023) << 52));
     int whole = k_floor(y) == y, odd = whole & (k_floor(0.5f * y) != 0.5f * y);
-    v = (ax == 0.0f) | (ax == K_INF) ? ((ax == 0.0f) == (y > 0.0f) ? 0.0f : K_INF) : v;
+    v = ((ax == 0.0f) | (ax == K_INF)) ? ((ax == 0.0f) == (y > 0.0f) ? 0.0f : K_INF) : v;
     v = k_abs(y) == K_INF ? (ax == 1.0f ? 1.0f : (ax > 1.0f) == (y > 0.0f) ? K_INF : 0.0f) : v;
-    v = (x < 0.0f) & !whole & (ax != K_INF) ? K_NAN : v;
-    v = (k_bits(x) < 0) & odd ? -v : v;
-    v = (x != x) | (y != y) ? K_NAN : v;
-    return (x == 1.0f) | (y == 0.0f) ? 1.0f : v;
+    v = ((x < 0.0f) & !whole & (ax != K_INF)) ? K_NAN : v;
+    v = ((k_bits(x) < 0) & odd) ? -v : v;
+    v = ((x != x) | (y != y)) ? K_NAN : v;
+    return ((x == 1.0f) | (y == 0.0f)) ? 1.0f : v;
 }
 
 /* sin (quarter = 0) and cos (quarter = 1): n = round(2x/pi) and the rest in double: at most 0.53 ulp up to |x| = 1e5.
