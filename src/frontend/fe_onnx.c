@@ -22,7 +22,8 @@ static fmt_dim named_dim(fe_imp *m, const char *text, size_t len)
     bool plain = true;
     for (size_t i = 0; i < len && n < sizeof name - 1; i++) {
         char c = text[i];
-        bool ok = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || (n > 0 && c >= '0' && c <= '9');
+        bool ok = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' ||
+                  (n > 0 && c >= '0' && c <= '9');
         plain &= ok;
         name[n++] = ok ? c : '_';
     }
@@ -38,23 +39,26 @@ static fmt_dim named_dim(fe_imp *m, const char *text, size_t len)
     return sym == UINT32_MAX ? FMT_DIM_BAD : fmt_dim_sym(m->d, sym);
 }
 
-static rtx_status value_dims(fe_imp *m, const fe_pb_value *v, const fe_pb_tensor_type *tt, ir_type *t, rtx_err *err)
+static rtx_status value_dims(fe_imp *m, const fe_pb_value *v, const fe_pb_tensor_type *tt,
+                             ir_type *t, rtx_err *err)
 {
     fe_pb_shape shape;
     TRY(fe_read_shape(tt->shape, &m->arena, &shape, err));
     if (shape.dims.n > FMT_RANK_MAX)
-        return FAIL(err, UNSUPPORTED, "'%.*s' has %zu axes; the limit is %d", FE_SHOW(v->name), shape.dims.n, FMT_RANK_MAX);
+        return FAIL(err, UNSUPPORTED, "'%.*s' has %zu axes; the limit is %d", FE_SHOW(v->name),
+                    shape.dims.n, FMT_RANK_MAX);
     t->rank = (uint8_t)shape.dims.n;
     for (uint32_t i = 0; i < t->rank; i++) {
         fe_pb_dim dim;
         TRY(fe_read_dim(shape.dims.at[i], &m->arena, &dim, err));
         if (dim.has_value && dim.value > FMT_DIM_LIMIT)
-            return FAIL(err, INVALID, "'%.*s': axis %u has size %lld; the limit is 2^48", FE_SHOW(v->name), i,
-                        (long long)dim.value);
+            return FAIL(err, INVALID, "'%.*s': axis %u has size %lld; the limit is 2^48",
+                        FE_SHOW(v->name), i, (long long)dim.value);
         char fresh[64];
         int n = snprintf(fresh, sizeof fresh, "%.40s_%u", v->name.len ? "" : "dim", i);
         if (v->name.len)
-            n = snprintf(fresh, sizeof fresh, "%.*s_%u", (int)MIN(v->name.len, 40), (const char *)v->name.at, i);
+            n = snprintf(fresh, sizeof fresh, "%.*s_%u", (int)MIN(v->name.len, 40),
+                         (const char *)v->name.at, i);
         if (dim.has_value && dim.value >= 0)
             t->dim[i] = fmt_dim_const(m->d, dim.value);
         else if (dim.param.len && !fe_span_is(dim.param, "?"))
@@ -67,7 +71,8 @@ static rtx_status value_dims(fe_imp *m, const fe_pb_value *v, const fe_pb_tensor
 }
 
 /* UNSUPPORTED texts say what of the input is not supported. */
-static rtx_status value_type(fe_imp *m, const fe_pb_value *v, ir_type *t, bool *out_shaped, rtx_err *err)
+static rtx_status value_type(fe_imp *m, const fe_pb_value *v, ir_type *t, bool *out_shaped,
+                             rtx_err *err)
 {
     fe_pb_type type;
     fe_pb_tensor_type tt;
@@ -80,25 +85,28 @@ static rtx_status value_type(fe_imp *m, const fe_pb_value *v, ir_type *t, bool *
     fmt_dtype dt = fmt_dtype_of_onnx(tt.elem);
     t->dtype = dt;
     if (fmt_dtype_class(dt) == 'N')
-        return FAIL(err, UNSUPPORTED, "'%.*s' has element type %s (ONNX code %lld)", FE_SHOW(v->name), fmt_dtype_name(dt),
-                    (long long)tt.elem);
+        return FAIL(err, UNSUPPORTED, "'%.*s' has element type %s (ONNX code %lld)",
+                    FE_SHOW(v->name), fmt_dtype_name(dt), (long long)tt.elem);
     *out_shaped = tt.has_shape;
     return tt.has_shape ? value_dims(m, v, &tt, t, err) : RTX_OK;
 }
 
-static rtx_status bind_input(fe_imp *m, const fe_bind *b, const ir_type *declared, fe_val *v, rtx_err *err)
+static rtx_status bind_input(fe_imp *m, const fe_bind *b, const ir_type *declared, fe_val *v,
+                             rtx_err *err)
 {
     ir_type t = {.dtype = b->dtype, .rank = (uint8_t)b->rank};
     size_t elems = 1;
     if (b->dtype != declared->dtype || b->rank != declared->rank)
-        return FAIL(err, INVALID, "bound input '%s' is %s with %d axes; the model wants %s with %d", b->name,
-                    fmt_dtype_name(b->dtype), b->rank, fmt_dtype_name((fmt_dtype)declared->dtype), declared->rank);
+        return FAIL(err, INVALID, "bound input '%s' is %s with %d axes; the model wants %s with %d",
+                    b->name, fmt_dtype_name(b->dtype), b->rank,
+                    fmt_dtype_name((fmt_dtype)declared->dtype), declared->rank);
     for (int i = 0; i < b->rank; i++) {
         t.dim[i] = fmt_dim_const(m->d, b->dim[i]);
         elems *= (size_t)b->dim[i];
         if (!fmt_dim_unify(m->d, declared->dim[i], t.dim[i]))
-            return FAIL(err, INVALID, "bound input '%s': axis %d has size %lld, which contradicts the model", b->name, i,
-                        (long long)b->dim[i]);
+            return FAIL(err, INVALID,
+                        "bound input '%s': axis %d has size %lld, which contradicts the model",
+                        b->name, i, (long long)b->dim[i]);
     }
     return fe_value_of_data(m, &t, b->data, elems * fmt_dtype_bytes(b->dtype), false, v, err);
 }
@@ -127,7 +135,8 @@ static rtx_status import_input(fe_imp *m, fe_scope *s, fe_span message, rtx_err 
     rtx_err why = {0};
     rtx_status st = value_type(m, &pv, &t, &shaped, &why);
     if (st == RTX_OK && !shaped)
-        st = FAIL(&why, UNSUPPORTED, "'%.*s' has no declared shape, not even its number of axes", FE_SHOW(pv.name));
+        st = FAIL(&why, UNSUPPORTED, "'%.*s' has no declared shape, not even its number of axes",
+                  FE_SHOW(pv.name));
     if (st == RTX_UNSUPPORTED) {
         fe_report(m, "input, opset %lld, %s", (long long)s->opset, why.text);
         v->lost = true;
@@ -174,18 +183,21 @@ static rtx_status check_output(fe_imp *m, const fe_pb_value *pv, ir_id id, rtx_e
         return RTX_OK;
     TRY(value_type(m, pv, &want, &shaped, err));
     if (want.dtype != have->dtype)
-        return FAIL(err, INVALID, "output '%.*s' is declared %s but computed as %s", FE_SHOW(pv->name),
-                    fmt_dtype_name((fmt_dtype)want.dtype), fmt_dtype_name((fmt_dtype)have->dtype));
+        return FAIL(err, INVALID, "output '%.*s' is declared %s but computed as %s",
+                    FE_SHOW(pv->name), fmt_dtype_name((fmt_dtype)want.dtype),
+                    fmt_dtype_name((fmt_dtype)have->dtype));
     if (!shaped)
         return RTX_OK;
     if (want.rank != have->rank)
-        return FAIL(err, INVALID, "output '%.*s' is declared with %d axes but computed with %d", FE_SHOW(pv->name),
-                    want.rank, have->rank);
+        return FAIL(err, INVALID, "output '%.*s' is declared with %d axes but computed with %d",
+                    FE_SHOW(pv->name), want.rank, have->rank);
     for (uint32_t i = 0; i < want.rank; i++) {
         int64_t w, h;
-        if (fmt_dim_is_const(m->d, want.dim[i], &w) && fmt_dim_is_const(m->d, have->dim[i], &h) && w != h)
-            return FAIL(err, INVALID, "output '%.*s': axis %u is declared as %lld but computed as %lld", FE_SHOW(pv->name),
-                        i, (long long)w, (long long)h);
+        if (fmt_dim_is_const(m->d, want.dim[i], &w) && fmt_dim_is_const(m->d, have->dim[i], &h) &&
+            w != h)
+            return FAIL(err, INVALID,
+                        "output '%.*s': axis %u is declared as %lld but computed as %lld",
+                        FE_SHOW(pv->name), i, (long long)w, (long long)h);
     }
     return RTX_OK;
 }
@@ -207,7 +219,8 @@ static rtx_status import_outputs(fe_imp *m, fe_scope *s, const fe_list *list, rt
             v->tensor = (fe_span){0};
         }
         char *name;
-        TRY_ALLOC(name = base_arena_strn(&m->model->arena, (const char *)pv.name.at, pv.name.len), err);
+        TRY_ALLOC(name = base_arena_strn(&m->model->arena, (const char *)pv.name.at, pv.name.len),
+                  err);
         ir_id id = fe_id(m, v);
         TRY(ir_ok(m->g, err));
         TRY(check_output(m, &pv, id, err));
@@ -238,7 +251,9 @@ static rtx_status import_graph(fe_imp *m, fe_span file, rtx_err *err)
     TRY(fe_read_model(file, &m->arena, &m->pb, err));
     if (!m->pb.has_graph)
         return FAIL(err, CORRUPT, "no graph in %zu bytes; is this an ONNX model?", file.len);
-    TRY_ALLOC(m->functions = base_arena_array(&m->arena, m->pb.functions.n + 1, sizeof *m->functions), err);
+    TRY_ALLOC(m->functions =
+                  base_arena_array(&m->arena, m->pb.functions.n + 1, sizeof *m->functions),
+              err);
     for (size_t i = 0; i < m->pb.functions.n; i++)
         TRY(fe_read_function(m->pb.functions.at[i], &m->arena, &m->functions[i], err));
     TRY(fe_opset_of(m, &m->pb.opsets, "model", &s.opset, err));
@@ -246,7 +261,8 @@ static rtx_status import_graph(fe_imp *m, fe_span file, rtx_err *err)
         return FAIL(err, INVALID, "the model names no ONNX opset");
     TRY(fe_read_graph(m->pb.graph, &m->arena, &graph, err));
     if (graph.sparse.n)
-        fe_report(m, "sparse initializer, opset %lld, sparse tensors are not supported", (long long)s.opset);
+        fe_report(m, "sparse initializer, opset %lld, sparse tensors are not supported",
+                  (long long)s.opset);
     TRY(import_initializers(m, &s, &graph.initializers, err));
     for (size_t i = 0; i < graph.inputs.n; i++)
         TRY(import_input(m, &s, graph.inputs.at[i], err));
@@ -259,7 +275,8 @@ static rtx_status import_graph(fe_imp *m, fe_span file, rtx_err *err)
     return fmt_dims_ok(m->d, err);
 }
 
-static rtx_status one_pass(fe_model *model, fe_span file, const fe_options *opt, bool *out_learned, rtx_err *err)
+static rtx_status one_pass(fe_model *model, fe_span file, const fe_options *opt, bool *out_learned,
+                           rtx_err *err)
 {
     fe_imp m = {.model = model, .opt = opt, .d = model->dims};
     uint32_t bound = fmt_dims_bound(model->dims);
@@ -282,7 +299,8 @@ static rtx_status import_all(fe_model *model, fe_span file, const fe_options *op
         if (!learned || st == RTX_NOMEM)
             return st;
     }
-    return FAIL(err, LIMIT, "sizes are still being narrowed down after %d passes over the model", PASSES_MAX);
+    return FAIL(err, LIMIT, "sizes are still being narrowed down after %d passes over the model",
+                PASSES_MAX);
 }
 
 /* ---- models ---- */
@@ -321,7 +339,8 @@ const char *fe_unsupported(const fe_model *m)
 static void open_folder(fe_model *m, const char *path)
 {
     const char *slash = strrchr(path, '/');
-    char *folder = slash ? base_arena_strn(&m->arena, path, (size_t)(slash - path) + 1) : base_arena_strn(&m->arena, ".", 1);
+    char *folder = slash ? base_arena_strn(&m->arena, path, (size_t)(slash - path) + 1)
+                         : base_arena_strn(&m->arena, ".", 1);
     if (folder)
         m->folder_fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 }
@@ -349,8 +368,8 @@ rtx_status fe_open(const char *path, const fe_options *opt, fe_model **out, rtx_
     return RTX_OK;
 }
 
-rtx_status fe_open_bytes(const void *data, size_t bytes, const char *folder, const fe_options *opt, fe_model **out,
-                         rtx_err *err)
+rtx_status fe_open_bytes(const void *data, size_t bytes, const char *folder, const fe_options *opt,
+                         fe_model **out, rtx_err *err)
 {
     fe_model *m = NULL;
     rtx_status st = model_new(&m, err);

@@ -12,29 +12,35 @@
 #include "fe_onnx_wire.h"
 
 enum {
-    FE_CONTENT_MAX = 64,      /* elements of a value whose content is followed through shape arithmetic */
-    FE_NODES_MAX = 1 << 19,   /* nodes imported, those of inlined functions included */
-    FE_CALL_DEPTH_MAX = 32,   /* functions calling functions */
-    FE_IN_MAX = 4096,         /* inputs of one node */
-    FE_OPSET_MIN = 7, FE_OPSET_MAX = 28
+    FE_CONTENT_MAX =
+        64, /* elements of a value whose content is followed through shape arithmetic */
+    FE_NODES_MAX = 1 << 19, /* nodes imported, those of inlined functions included */
+    FE_CALL_DEPTH_MAX = 32, /* functions calling functions */
+    FE_IN_MAX = 4096,       /* inputs of one node */
+    FE_OPSET_MIN = 7,
+    FE_OPSET_MAX = 28
 };
 
 /* One tensor of the model. Integers and booleans may be known by content: expressions over symbols, from which the node
  * is made only when computing code asks for it (fe_id). ±FMT_DIM_LIMIT stands for INT64_MAX and INT64_MIN. */
 typedef struct fe_val {
-    ir_id id;          /* 0 = not made yet */
-    bool lost;         /* an unsupported node made it: its readers are skipped without a word */
+    ir_id id;  /* 0 = not made yet */
+    bool lost; /* an unsupported node made it: its readers are skipped without a word */
     ir_type type;
-    fmt_dim *content;  /* NULL = unknown */
+    fmt_dim *content; /* NULL = unknown */
     uint32_t n;
-    uint32_t maker;    /* 1 + index of the node that makes it; 0 = none */
-    fe_span tensor;    /* initializer not yet read */
+    uint32_t maker; /* 1 + index of the node that makes it; 0 = none */
+    fe_span tensor; /* initializer not yet read */
 } fe_val;
 
-typedef struct fe_names { fe_span *key; fe_val **val; uint32_t cap, n; } fe_names;
+typedef struct fe_names {
+    fe_span *key;
+    fe_val **val;
+    uint32_t cap, n;
+} fe_names;
 
 typedef struct fe_scope {
-    struct fe_scope *caller;    /* NULL for the main graph */
+    struct fe_scope *caller; /* NULL for the main graph */
     const fe_pb_function *func;
     const struct fe_node *call; /* the node that calls func */
     fe_names names;
@@ -42,7 +48,12 @@ typedef struct fe_scope {
     uint32_t depth;
 } fe_scope;
 
-typedef struct fe_ext { struct fe_ext *next; char *location; const uint8_t *data; size_t bytes; } fe_ext;
+typedef struct fe_ext {
+    struct fe_ext *next;
+    char *location;
+    const uint8_t *data;
+    size_t bytes;
+} fe_ext;
 
 struct fe_model {
     base_map map;
@@ -93,20 +104,24 @@ typedef struct fe_op {
     fe_handler run;
     int arg; /* ir_op, or what the handler makes of it */
 } fe_op;
-extern const fe_op fe_ops_math[], fe_ops_shape[], fe_ops_reduce[]; /* each ends with a NULL name */
+extern const fe_op fe_ops_math[], fe_ops_shape[], fe_ops_slice[],
+    fe_ops_reduce[]; /* each ends with a NULL name */
 
 /* ---- inputs and outputs of a node ---- */
 bool fe_has(const fe_node *n, uint32_t k);
 const ir_type *fe_type(const fe_node *n, uint32_t k); /* of a present input */
-ir_id fe_in(fe_node *n, uint32_t k);                   /* made if need be; 0 if absent */
+ir_id fe_in(fe_node *n, uint32_t k);                  /* made if need be; 0 if absent */
 ir_id fe_id(fe_imp *m, fe_val *v);
-const fmt_dim *fe_content(const fe_node *n, uint32_t k, uint32_t *out_n); /* NULL = unknown or absent */
+const fmt_dim *fe_content(const fe_node *n, uint32_t k,
+                          uint32_t *out_n); /* NULL = unknown or absent */
 /* The same for an operand that must be known: refuses with "bind=NAME" for each input it depends on. */
 const fmt_dim *fe_need(fe_node *n, uint32_t k, const char *what, uint32_t *out_n);
-bool fe_need_ints(fe_node *n, uint32_t k, const char *what, int64_t *out, uint32_t *inout_n); /* constants only */
+bool fe_need_ints(fe_node *n, uint32_t k, const char *what, int64_t *out,
+                  uint32_t *inout_n);                        /* constants only */
 bool fe_number(const fe_node *n, uint32_t k, double *out_v); /* constant of one element */
 void fe_set(fe_node *n, uint32_t k, ir_id id);
-void fe_set_known(fe_node *n, uint32_t k, const ir_type *type, const fmt_dim *content, uint32_t count);
+void fe_set_known(fe_node *n, uint32_t k, const ir_type *type, const fmt_dim *content,
+                  uint32_t count);
 void fe_set_vec(fe_node *n, uint32_t k, const fmt_dim *content, uint32_t count); /* i64[count] */
 
 /* ---- attributes ---- */
@@ -119,17 +134,26 @@ bool fe_attr_ints(fe_node *n, const char *name, int64_t *out, uint32_t max, uint
 /* Negative axes count from the end; INVALID outside the rank. */
 bool fe_axis(fe_node *n, int64_t axis, uint32_t rank, uint32_t *out_axis);
 
+/* Axes given by input k or, in older opsets, by the attribute; false: none given. */
+bool fe_axes(fe_node *n, uint32_t k, int64_t *axes, uint32_t *out_n);
+/* At most FMT_RANK_MAX axes, and none of negative size; else the node is refused or bad. */
+bool fe_check_rank(fe_node *n, uint32_t rank);
+bool fe_check_sizes(fe_node *n, const fmt_dim *dims, uint32_t rank);
+
 /* ---- verdicts ---- */
-void fe_refuse(fe_node *n, const char *fmt, ...) RTX_PRINTF(2, 3); /* UNSUPPORTED, the import goes on */
-void fe_bad(fe_node *n, const char *fmt, ...) RTX_PRINTF(2, 3);    /* INVALID, the import ends */
+void fe_refuse(fe_node *n, const char *fmt, ...)
+    RTX_PRINTF(2, 3); /* UNSUPPORTED, the import goes on */
+void fe_bad(fe_node *n, const char *fmt, ...) RTX_PRINTF(2, 3); /* INVALID, the import ends */
 /* False once the node was refused or the graph failed. */
 bool fe_good(const fe_node *n);
 
 /* ---- building ---- */
-ir_id fe_ew(fe_node *n, ir_op op, const ir_id *in, uint32_t n_in); /* ir_ew that learns bounds from min(s, c) against s */
+ir_id fe_ew(fe_node *n, ir_op op, const ir_id *in,
+            uint32_t n_in); /* ir_ew that learns bounds from min(s, c) against s */
 ir_id fe_ew2(fe_node *n, ir_op op, ir_id a, ir_id b);
 ir_id fe_const_like(fe_node *n, ir_id x, double v); /* rank-0 constant of x's dtype */
-ir_id fe_expand(fe_node *n, ir_id x, const fmt_dim *dims, uint32_t rank); /* to the common broadcast shape */
+ir_id fe_expand(fe_node *n, ir_id x, const fmt_dim *dims,
+                uint32_t rank);                        /* to the common broadcast shape */
 fmt_dim fe_dim_min(fmt_dims *d, fmt_dim a, fmt_dim b); /* simplified by proven ranges */
 fmt_dim fe_dim_max(fmt_dims *d, fmt_dim a, fmt_dim b);
 fmt_dim fe_dim_product(fmt_dims *d, const fmt_dim *dims, uint32_t n);
@@ -139,17 +163,20 @@ bool fe_dim_calc(fmt_dims *d, ir_op op, fmt_dim a, fmt_dim b, fmt_dim *out);
 bool fe_known_ew(fe_node *n, ir_op op, uint32_t n_in);
 
 /* ---- tensors in the file (fe_onnx_data.c) ---- */
-RTX_MUST_CHECK rtx_status fe_tensor_value(fe_imp *m, fe_span tensor, const char *what, fe_val *out, rtx_err *err);
-RTX_MUST_CHECK rtx_status fe_value_of_data(fe_imp *m, const ir_type *type, const void *data, size_t bytes, bool borrow,
-                                           fe_val *out, rtx_err *err);
+RTX_MUST_CHECK rtx_status fe_tensor_value(fe_imp *m, fe_span tensor, const char *what, fe_val *out,
+                                          rtx_err *err);
+RTX_MUST_CHECK rtx_status fe_value_of_data(fe_imp *m, const ir_type *type, const void *data,
+                                           size_t bytes, bool borrow, fe_val *out, rtx_err *err);
 void fe_external_close(fe_model *model);
 
 /* ---- graph (fe_onnx_graph.c) ---- */
 /* The slot of a name, made if absent; NULL = out of memory. *out_found says which. */
 fe_val **fe_name_put(fe_imp *m, fe_names *names, fe_span key, bool *out_found);
 fe_val **fe_name_find(const fe_names *names, fe_span key);
-RTX_MUST_CHECK rtx_status fe_import_nodes(fe_imp *m, fe_scope *s, const fe_list *nodes, rtx_err *err);
-RTX_MUST_CHECK rtx_status fe_opset_of(fe_imp *m, const fe_list *opsets, const char *what, int64_t *out, rtx_err *err);
+RTX_MUST_CHECK rtx_status fe_import_nodes(fe_imp *m, fe_scope *s, const fe_list *nodes,
+                                          rtx_err *err);
+RTX_MUST_CHECK rtx_status fe_opset_of(fe_imp *m, const fe_list *opsets, const char *what,
+                                      int64_t *out, rtx_err *err);
 void fe_report(fe_imp *m, const char *fmt, ...) RTX_PRINTF(2, 3); /* one UNSUPPORTED line */
 
 #endif

@@ -11,7 +11,8 @@
 
 static bool part_is_safe(const char *p, size_t len)
 {
-    return len > 0 && len <= NAME_MAX && !(len == 1 && p[0] == '.') && !(len == 2 && p[0] == '.' && p[1] == '.');
+    return len > 0 && len <= NAME_MAX && !(len == 1 && p[0] == '.') &&
+           !(len == 2 && p[0] == '.' && p[1] == '.');
 }
 
 /* An open regular file below folder_fd, or -1. */
@@ -26,7 +27,8 @@ static int open_below(int folder_fd, const char *path)
         memcpy(part, path, len);
         part[len] = 0;
         bool last = path[len] == 0;
-        int fd = openat(dir, part, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | (last ? 0 : O_DIRECTORY));
+        int fd = openat(dir, part,
+                        O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | (last ? 0 : O_DIRECTORY));
         close(dir);
         if (last || fd < 0)
             return fd;
@@ -46,11 +48,16 @@ static rtx_status map_external(fe_model *model, const char *location, fe_ext **o
             return RTX_OK;
         }
     if (model->folder_fd < 0)
-        return FAIL(err, INVALID, "external data '%.200s': a model given as bytes has no folder to read from", location);
+        return FAIL(err, INVALID,
+                    "external data '%.200s': a model given as bytes has no folder to read from",
+                    location);
     int fd = open_below(model->folder_fd, location);
     if (fd < 0)
-        return FAIL(err, INVALID, "external data '%.200s' is not a plain file inside the model's folder, reached without "
-                    "links; put it beside the model", location);
+        return FAIL(
+            err, INVALID,
+            "external data '%.200s' is not a plain file inside the model's folder, reached without "
+            "links; put it beside the model",
+            location);
     struct stat st;
     void *p = MAP_FAILED;
     bool plain = fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_size > 0;
@@ -92,7 +99,8 @@ static bool parse_size(fe_span s, uint64_t *out)
     return s.len > 0;
 }
 
-static rtx_status external_bytes(fe_imp *m, const fe_pb_tensor *t, size_t want, const uint8_t **out, rtx_err *err)
+static rtx_status external_bytes(fe_imp *m, const fe_pb_tensor *t, size_t want, const uint8_t **out,
+                                 rtx_err *err)
 {
     fe_span location = {0};
     uint64_t offset = 0, length = want;
@@ -102,19 +110,26 @@ static rtx_status external_bytes(fe_imp *m, const fe_pb_tensor *t, size_t want, 
         if (fe_span_is(kv.key, "location"))
             location = kv.value;
         bool is_offset = fe_span_is(kv.key, "offset");
-        if ((is_offset || fe_span_is(kv.key, "length")) && !parse_size(kv.value, is_offset ? &offset : &length))
-            return FAIL(err, CORRUPT, "tensor '%.*s': external data offset or length is not a number", FE_SHOW(t->name));
+        if ((is_offset || fe_span_is(kv.key, "length")) &&
+            !parse_size(kv.value, is_offset ? &offset : &length))
+            return FAIL(err, CORRUPT,
+                        "tensor '%.*s': external data offset or length is not a number",
+                        FE_SHOW(t->name));
     }
     if (location.len == 0 || location.len > PATH_MAX || memchr(location.at, 0, location.len))
-        return FAIL(err, CORRUPT, "tensor '%.*s': external data without a usable location", FE_SHOW(t->name));
+        return FAIL(err, CORRUPT, "tensor '%.*s': external data without a usable location",
+                    FE_SHOW(t->name));
     char *path = base_arena_strn(&m->arena, (const char *)location.at, location.len);
     if (!path)
         return FAIL(err, NOMEM, "out of memory");
     fe_ext *e = NULL;
     TRY(map_external(m->model, path, &e, err));
     if (length != want || offset > e->bytes || e->bytes - offset < want)
-        return FAIL(err, CORRUPT, "tensor '%.*s' needs %zu bytes, its external data '%.100s' gives %llu at %llu of %zu",
-                    FE_SHOW(t->name), want, path, (unsigned long long)length, (unsigned long long)offset, e->bytes);
+        return FAIL(
+            err, CORRUPT,
+            "tensor '%.*s' needs %zu bytes, its external data '%.100s' gives %llu at %llu of %zu",
+            FE_SHOW(t->name), want, path, (unsigned long long)length, (unsigned long long)offset,
+            e->bytes);
     *out = e->data + offset;
     return RTX_OK;
 }
@@ -124,21 +139,25 @@ static rtx_status external_bytes(fe_imp *m, const fe_pb_tensor *t, size_t want, 
 static const fe_nums *typed_field(const fe_pb_tensor *t, fmt_dtype dt)
 {
     switch (dt) {
-    case FMT_F32: return &t->f32s;
-    case FMT_F64: return &t->f64s;
-    case FMT_I64: return &t->i64s;
-    default: return &t->i32s; /* i32, bool, and the bits of half types */
+    case FMT_F32:
+        return &t->f32s;
+    case FMT_F64:
+        return &t->f64s;
+    case FMT_I64:
+        return &t->i64s;
+    default:
+        return &t->i32s; /* i32, bool, and the bits of half types */
     }
 }
 
-static rtx_status typed_bytes(fe_imp *m, const fe_pb_tensor *t, fmt_dtype dt, size_t elems, const uint8_t **out,
-                              rtx_err *err)
+static rtx_status typed_bytes(fe_imp *m, const fe_pb_tensor *t, fmt_dtype dt, size_t elems,
+                              const uint8_t **out, rtx_err *err)
 {
     const fe_nums *nums = typed_field(t, dt);
     size_t each = fmt_dtype_bytes(dt);
     if (nums->n != elems)
-        return FAIL(err, CORRUPT, "tensor '%.*s': its shape has %zu elements, its data %zu", FE_SHOW(t->name), elems,
-                    nums->n);
+        return FAIL(err, CORRUPT, "tensor '%.*s': its shape has %zu elements, its data %zu",
+                    FE_SHOW(t->name), elems, nums->n);
     if (nums->elem_bytes == each && (*out = fe_nums_run(nums)) != NULL)
         return RTX_OK;
     uint8_t *p = base_arena_alloc(&m->model->arena, elems * each);
@@ -159,9 +178,14 @@ static int64_t int_at(fmt_dtype t, const void *data, size_t i)
     int64_t v64;
     int32_t v32;
     switch (t) {
-    case FMT_I64: memcpy(&v64, p + 8 * i, 8); return v64;
-    case FMT_I32: memcpy(&v32, p + 4 * i, 4); return v32;
-    default: return p[i] != 0;
+    case FMT_I64:
+        memcpy(&v64, p + 8 * i, 8);
+        return v64;
+    case FMT_I32:
+        memcpy(&v32, p + 4 * i, 4);
+        return v32;
+    default:
+        return p[i] != 0;
     }
 }
 
@@ -190,8 +214,8 @@ static bool bools_are_clean(const uint8_t *p, size_t n)
     return any <= 1;
 }
 
-rtx_status fe_value_of_data(fe_imp *m, const ir_type *type, const void *data, size_t bytes, bool borrow, fe_val *out,
-                            rtx_err *err)
+rtx_status fe_value_of_data(fe_imp *m, const ir_type *type, const void *data, size_t bytes,
+                            bool borrow, fe_val *out, rtx_err *err)
 {
     size_t each = fmt_dtype_bytes(type->dtype);
     out->type = *type;
@@ -214,18 +238,19 @@ rtx_status fe_value_of_data(fe_imp *m, const ir_type *type, const void *data, si
 }
 
 /* Shape of a tensor and its element count; 0 elements are legal. */
-static rtx_status tensor_type(fe_imp *m, const fe_pb_tensor *t, const char *what, ir_type *type, size_t *out_elems,
-                              rtx_err *err)
+static rtx_status tensor_type(fe_imp *m, const fe_pb_tensor *t, const char *what, ir_type *type,
+                              size_t *out_elems, rtx_err *err)
 {
     if (t->dims.n > FMT_RANK_MAX)
-        return FAIL(err, UNSUPPORTED, "%s '%.*s' has %zu axes; the limit is %d", what, FE_SHOW(t->name), t->dims.n,
-                    FMT_RANK_MAX);
+        return FAIL(err, UNSUPPORTED, "%s '%.*s' has %zu axes; the limit is %d", what,
+                    FE_SHOW(t->name), t->dims.n, FMT_RANK_MAX);
     size_t elems = 1;
     fe_nums_at it = fe_nums_begin(&t->dims);
     for (uint64_t v; fe_nums_next(&it, &v); type->rank++) {
-        if ((int64_t)v < 0 || v > (uint64_t)FMT_DIM_LIMIT || (v && elems > (size_t)FMT_DIM_LIMIT / v))
-            return FAIL(err, CORRUPT, "%s '%.*s': axis %d has impossible size %lld", what, FE_SHOW(t->name), type->rank,
-                        (long long)v);
+        if ((int64_t)v < 0 || v > (uint64_t)FMT_DIM_LIMIT ||
+            (v && elems > (size_t)FMT_DIM_LIMIT / v))
+            return FAIL(err, CORRUPT, "%s '%.*s': axis %d has impossible size %lld", what,
+                        FE_SHOW(t->name), type->rank, (long long)v);
         type->dim[type->rank] = fmt_dim_const(m->d, (int64_t)v);
         elems *= v;
     }
@@ -239,8 +264,8 @@ rtx_status fe_tensor_value(fe_imp *m, fe_span tensor, const char *what, fe_val *
     TRY(fe_read_tensor(tensor, &m->arena, &t, err));
     ir_type type = {.dtype = fmt_dtype_of_onnx(t.dtype)};
     if (fmt_dtype_class(type.dtype) == 'N')
-        return FAIL(err, UNSUPPORTED, "%s '%.*s' has element type %s (ONNX code %lld)", what, FE_SHOW(t.name),
-                    fmt_dtype_name(type.dtype), (long long)t.dtype);
+        return FAIL(err, UNSUPPORTED, "%s '%.*s' has element type %s (ONNX code %lld)", what,
+                    FE_SHOW(t.name), fmt_dtype_name(type.dtype), (long long)t.dtype);
     if (t.has_segment)
         return FAIL(err, UNSUPPORTED, "%s '%.*s' is stored in segments", what, FE_SHOW(t.name));
     size_t elems = 0, each = fmt_dtype_bytes(type.dtype);
@@ -251,8 +276,8 @@ rtx_status fe_tensor_value(fe_imp *m, fe_span tensor, const char *what, fe_val *
             TRY(external_bytes(m, &t, elems * each, &data, err));
     } else if (t.has_raw || elems == 0) {
         if (t.raw.len != elems * each)
-            return FAIL(err, CORRUPT, "%s '%.*s': its shape needs %zu bytes, the file holds %zu", what, FE_SHOW(t.name),
-                        elems * each, t.raw.len);
+            return FAIL(err, CORRUPT, "%s '%.*s': its shape needs %zu bytes, the file holds %zu",
+                        what, FE_SHOW(t.name), elems * each, t.raw.len);
         data = elems ? t.raw.at : data;
     } else {
         TRY(typed_bytes(m, &t, type.dtype, elems, &data, err));

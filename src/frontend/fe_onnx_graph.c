@@ -65,7 +65,8 @@ void fe_report(fe_imp *m, const char *fmt, ...)
 
 static bool default_domain(fe_span d) { return d.len == 0 || fe_span_is(d, "ai.onnx"); }
 
-rtx_status fe_opset_of(fe_imp *m, const fe_list *opsets, const char *what, int64_t *out, rtx_err *err)
+rtx_status fe_opset_of(fe_imp *m, const fe_list *opsets, const char *what, int64_t *out,
+                       rtx_err *err)
 {
     *out = 0;
     for (size_t i = 0; i < opsets->n; i++) {
@@ -75,14 +76,20 @@ rtx_status fe_opset_of(fe_imp *m, const fe_list *opsets, const char *what, int64
             *out = o.version;
     }
     if (*out != 0 && (*out < FE_OPSET_MIN || *out > FE_OPSET_MAX))
-        return FAIL(err, UNSUPPORTED, "UNSUPPORTED: %s, opset %lld, only opsets %d to %d are known; export the model again",
-                    what, (long long)*out, FE_OPSET_MIN, FE_OPSET_MAX);
+        return FAIL(
+            err, UNSUPPORTED,
+            "UNSUPPORTED: %s, opset %lld, only opsets %d to %d are known; export the model again",
+            what, (long long)*out, FE_OPSET_MIN, FE_OPSET_MAX);
     return RTX_OK;
 }
 
 /* ---- order ---- */
 
-typedef struct body { fe_pb_node *node; uint32_t n; uint32_t *order; } body;
+typedef struct body {
+    fe_pb_node *node;
+    uint32_t n;
+    uint32_t *order;
+} body;
 
 static fe_val *value_named(const fe_scope *s, fe_span name)
 {
@@ -101,8 +108,10 @@ static rtx_status declare_outputs(fe_imp *m, fe_scope *s, const body *b, rtx_err
                 continue;
             fe_val **slot = fe_name_put(m, &s->names, name, &found), *v;
             if (found)
-                return FAIL(err, INVALID, "node '%.*s' makes '%.*s', a name that exists already; names are given once",
-                            FE_SHOW(b->node[i].name), FE_SHOW(name));
+                return FAIL(
+                    err, INVALID,
+                    "node '%.*s' makes '%.*s', a name that exists already; names are given once",
+                    FE_SHOW(b->node[i].name), FE_SHOW(name));
             TRY_ALLOC(v = slot ? base_arena_alloc(&m->arena, sizeof *v) : NULL, err);
             v->maker = i + 1;
             *slot = v;
@@ -123,8 +132,8 @@ static rtx_status sort_nodes(fe_imp *m, const fe_scope *s, body *b, rtx_err *err
             if (name.len == 0)
                 continue;
             if (!fe_name_find(&s->names, name))
-                return FAIL(err, INVALID, "node '%.*s' (%.*s) reads '%.*s', which nothing makes", FE_SHOW(b->node[i].name),
-                            FE_SHOW(b->node[i].op), FE_SHOW(name));
+                return FAIL(err, INVALID, "node '%.*s' (%.*s) reads '%.*s', which nothing makes",
+                            FE_SHOW(b->node[i].name), FE_SHOW(b->node[i].op), FE_SHOW(name));
             const fe_val *v = value_named(s, name);
             if (!v || !v->maker)
                 continue;
@@ -157,8 +166,8 @@ static rtx_status sort_nodes(fe_imp *m, const fe_scope *s, body *b, rtx_err *err
                 b->order[n_done++] = user[e];
     for (uint32_t i = 0; i < b->n && n_done < b->n; i++)
         if (missing[i])
-            return FAIL(err, INVALID, "the graph has a cycle through node '%.*s' (%.*s)", FE_SHOW(b->node[i].name),
-                        FE_SHOW(b->node[i].op));
+            return FAIL(err, INVALID, "the graph has a cycle through node '%.*s' (%.*s)",
+                        FE_SHOW(b->node[i].name), FE_SHOW(b->node[i].op));
     return RTX_OK;
 }
 
@@ -166,7 +175,7 @@ static rtx_status sort_nodes(fe_imp *m, const fe_scope *s, body *b, rtx_err *err
 
 static const fe_op *find_op(fe_span name)
 {
-    const fe_op *tables[] = {fe_ops_math, fe_ops_shape, fe_ops_reduce};
+    const fe_op *tables[] = {fe_ops_math, fe_ops_shape, fe_ops_slice, fe_ops_reduce};
     for (size_t t = 0; t < COUNT_OF(tables); t++)
         for (const fe_op *op = tables[t]; op->name; op++)
             if (fe_span_is(name, op->name))
@@ -178,7 +187,8 @@ static const fe_pb_function *find_function(const fe_imp *m, const fe_pb_node *pb
 {
     for (size_t i = 0; i < m->pb.functions.n; i++) {
         const fe_pb_function *f = &m->functions[i];
-        bool same_domain = fe_span_eq(f->domain, pb->domain) || (default_domain(f->domain) && default_domain(pb->domain));
+        bool same_domain = fe_span_eq(f->domain, pb->domain) ||
+                           (default_domain(f->domain) && default_domain(pb->domain));
         if (same_domain && fe_span_eq(f->name, pb->op) && fe_span_eq(f->overload, pb->overload))
             return f;
     }
@@ -194,7 +204,8 @@ static const fe_pb_attr *attr_named(const fe_pb_attr *a, uint32_t n, fe_span nam
 }
 
 /* In a function body an attribute may stand for one of the call, or for the function's default. False: it is absent. */
-static rtx_status resolve_ref(fe_imp *m, const fe_scope *s, fe_pb_attr *a, bool *out_there, rtx_err *err)
+static rtx_status resolve_ref(fe_imp *m, const fe_scope *s, fe_pb_attr *a, bool *out_there,
+                              rtx_err *err)
 {
     *out_there = true;
     if (a->ref.len == 0 || !s->func)
@@ -217,7 +228,8 @@ static rtx_status resolve_ref(fe_imp *m, const fe_scope *s, fe_pb_attr *a, bool 
     return RTX_OK;
 }
 
-static rtx_status read_attrs(fe_imp *m, const fe_scope *s, const fe_pb_node *pb, fe_node *n, rtx_err *err)
+static rtx_status read_attrs(fe_imp *m, const fe_scope *s, const fe_pb_node *pb, fe_node *n,
+                             rtx_err *err)
 {
     TRY_ALLOC(n->attrs = base_arena_array(&m->arena, pb->attrs.n + 1, sizeof *n->attrs), err);
     for (size_t i = 0; i < pb->attrs.n; i++) {
@@ -225,14 +237,16 @@ static rtx_status read_attrs(fe_imp *m, const fe_scope *s, const fe_pb_node *pb,
         bool there;
         TRY(fe_read_attr(pb->attrs.at[i], &m->arena, a, err));
         if (attr_named(n->attrs, n->n_attrs, a->name))
-            return FAIL(err, INVALID, "node '%.*s': attribute '%.*s' is given twice", FE_SHOW(pb->name), FE_SHOW(a->name));
+            return FAIL(err, INVALID, "node '%.*s': attribute '%.*s' is given twice",
+                        FE_SHOW(pb->name), FE_SHOW(a->name));
         TRY(resolve_ref(m, s, a, &there, err));
         n->n_attrs += there;
     }
     return RTX_OK;
 }
 
-static rtx_status read_operands(fe_imp *m, fe_scope *s, const fe_pb_node *pb, fe_node *n, bool *out_lost, rtx_err *err)
+static rtx_status read_operands(fe_imp *m, fe_scope *s, const fe_pb_node *pb, fe_node *n,
+                                bool *out_lost, rtx_err *err)
 {
     n->n_in = (uint32_t)pb->inputs.n, n->n_out = (uint32_t)pb->outputs.n;
     TRY_ALLOC(n->in = base_arena_array(&m->arena, pb->inputs.n + 1, sizeof(fe_val *)), err);
@@ -245,8 +259,8 @@ static rtx_status read_operands(fe_imp *m, fe_scope *s, const fe_pb_node *pb, fe
             v->tensor = (fe_span){0};
             if (st == RTX_UNSUPPORTED) {
                 v->lost = true;
-                fe_report(m, "%.*s, opset %lld, %s (node '%.*s')", FE_SHOW(pb->op), (long long)s->opset, why.text,
-                          FE_SHOW(pb->name));
+                fe_report(m, "%.*s, opset %lld, %s (node '%.*s')", FE_SHOW(pb->op),
+                          (long long)s->opset, why.text, FE_SHOW(pb->name));
             } else if (st != RTX_OK) {
                 return FAIL_AS(err, st, "%s", why.text);
             }
@@ -275,7 +289,8 @@ static rtx_status settle(fe_imp *m, fe_node *n, rtx_err *err)
         fe_refuse(n, "%s", g->err.text);
         g->err = (rtx_err){0};
     } else if (g->err.code != RTX_OK) {
-        return FAIL_AS(err, g->err.code, "node '%.*s' (%.*s): %s", FE_SHOW(n->name), FE_SHOW(n->op_name), g->err.text);
+        return FAIL_AS(err, g->err.code, "node '%.*s' (%.*s): %s", FE_SHOW(n->name),
+                       FE_SHOW(n->op_name), g->err.text);
     }
     TRY(fmt_dims_ok(m->d, err));
     if (n->refused) {
@@ -297,19 +312,23 @@ static rtx_status inline_call(fe_imp *m, fe_node *n, const fe_pb_function *f, rt
         if (c->func == f)
             return FAIL(err, INVALID, "function '%.*s' calls itself", FE_SHOW(f->name));
     if (s.depth > FE_CALL_DEPTH_MAX)
-        return FAIL(err, LIMIT, "functions call each other more than %d deep, at '%.*s'", FE_CALL_DEPTH_MAX, FE_SHOW(f->name));
+        return FAIL(err, LIMIT, "functions call each other more than %d deep, at '%.*s'",
+                    FE_CALL_DEPTH_MAX, FE_SHOW(f->name));
     TRY(fe_opset_of(m, &f->opsets, "function", &s.opset, err));
     if (s.opset == 0)
         s.opset = n->scope->opset;
     if (n->n_in > f->inputs.n || n->n_out > f->outputs.n)
-        return FAIL(err, INVALID, "node '%.*s' passes %u inputs and %u outputs to function '%.*s', which has %zu and %zu",
-                    FE_SHOW(n->name), n->n_in, n->n_out, FE_SHOW(f->name), f->inputs.n, f->outputs.n);
+        return FAIL(
+            err, INVALID,
+            "node '%.*s' passes %u inputs and %u outputs to function '%.*s', which has %zu and %zu",
+            FE_SHOW(n->name), n->n_in, n->n_out, FE_SHOW(f->name), f->inputs.n, f->outputs.n);
     for (size_t k = 0; k < f->inputs.n; k++) {
         bool found;
         fe_val **slot;
         TRY_ALLOC(slot = fe_name_put(m, &s.names, f->inputs.at[k], &found), err);
         if (found)
-            return FAIL(err, INVALID, "function '%.*s' has two inputs of one name", FE_SHOW(f->name));
+            return FAIL(err, INVALID, "function '%.*s' has two inputs of one name",
+                        FE_SHOW(f->name));
         *slot = k < n->n_in ? n->in[k] : NULL;
     }
     TRY(fe_import_nodes(m, &s, &f->nodes, err));
@@ -318,8 +337,8 @@ static rtx_status inline_call(fe_imp *m, fe_node *n, const fe_pb_function *f, rt
         if (!n->out[k])
             continue;
         if (!v)
-            return FAIL(err, INVALID, "function '%.*s' does not make its output '%.*s'", FE_SHOW(f->name),
-                        FE_SHOW(f->outputs.at[k]));
+            return FAIL(err, INVALID, "function '%.*s' does not make its output '%.*s'",
+                        FE_SHOW(f->name), FE_SHOW(f->outputs.at[k]));
         uint32_t maker = n->out[k]->maker;
         *n->out[k] = *v;
         n->out[k]->maker = maker;
@@ -342,7 +361,8 @@ static rtx_status run_op(fe_imp *m, fe_node *n, const fe_pb_node *pb, bool lost,
         for (size_t i = 0; i < COUNT_OF(nested); i++)
             has_graph |= fe_span_is(pb->op, nested[i]);
         if (default_domain(pb->domain))
-            fe_refuse(n, "%s", has_graph ? "control flow is not supported" : "no such operation is known");
+            fe_refuse(n, "%s",
+                      has_graph ? "control flow is not supported" : "no such operation is known");
         else
             fe_refuse(n, "domain '%.*s' is not known", FE_SHOW(pb->domain));
     } else if (n->opset < n->op->since) {
@@ -350,14 +370,17 @@ static rtx_status run_op(fe_imp *m, fe_node *n, const fe_pb_node *pb, bool lost,
     } else if (lost) {
         lose_outputs(n);
         return RTX_OK;
-    } else if (n->n_in < n->op->min_in || n->n_in > (n->op->max_in == UINT8_MAX ? FE_IN_MAX : n->op->max_in)) {
-        return FAIL(err, INVALID, "node '%.*s' (%.*s) has %u inputs", FE_SHOW(n->name), FE_SHOW(n->op_name), n->n_in);
+    } else if (n->n_in < n->op->min_in ||
+               n->n_in > (n->op->max_in == UINT8_MAX ? FE_IN_MAX : n->op->max_in)) {
+        return FAIL(err, INVALID, "node '%.*s' (%.*s) has %u inputs", FE_SHOW(n->name),
+                    FE_SHOW(n->op_name), n->n_in);
     } else {
         bool all = true;
         for (uint32_t k = 0; k < n->op->min_in; k++)
             all &= n->in[k] != NULL;
         if (!all)
-            return FAIL(err, INVALID, "node '%.*s' (%.*s) lacks an input", FE_SHOW(n->name), FE_SHOW(n->op_name));
+            return FAIL(err, INVALID, "node '%.*s' (%.*s) lacks an input", FE_SHOW(n->name),
+                        FE_SHOW(n->op_name));
         n->op->run(n);
     }
     return settle(m, n, err);
@@ -391,8 +414,8 @@ rtx_status fe_import_nodes(fe_imp *m, fe_scope *s, const fe_list *nodes, rtx_err
     for (uint32_t i = 0; i < b.n; i++) {
         TRY(fe_read_node(nodes->at[i], &m->arena, &b.node[i], err));
         if (b.node[i].inputs.n > FE_IN_MAX || b.node[i].op.len == 0)
-            return FAIL(err, CORRUPT, "node '%.*s' has no operation, or %zu inputs", FE_SHOW(b.node[i].name),
-                        b.node[i].inputs.n);
+            return FAIL(err, CORRUPT, "node '%.*s' has no operation, or %zu inputs",
+                        FE_SHOW(b.node[i].name), b.node[i].inputs.n);
     }
     TRY(declare_outputs(m, s, &b, err));
     TRY(sort_nodes(m, s, &b, err));

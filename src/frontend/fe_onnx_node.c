@@ -15,8 +15,8 @@ void fe_refuse(fe_node *n, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(reason, sizeof reason, fmt, ap);
     va_end(ap);
-    fe_report(n->m, "%.*s, opset %lld, %s (node '%.*s')", FE_SHOW(n->op_name), (long long)n->opset, reason,
-              FE_SHOW(n->name));
+    fe_report(n->m, "%.*s, opset %lld, %s (node '%.*s')", FE_SHOW(n->op_name), (long long)n->opset,
+              reason, FE_SHOW(n->name));
 }
 
 void fe_bad(fe_node *n, const char *fmt, ...)
@@ -33,13 +33,24 @@ void fe_bad(fe_node *n, const char *fmt, ...)
 
 static ir_id const_of_content(fe_imp *m, const fe_val *v, const int64_t *ints)
 {
-    union { int64_t i64[FE_CONTENT_MAX]; int32_t i32[FE_CONTENT_MAX]; uint8_t b[FE_CONTENT_MAX]; } u;
+    union {
+        int64_t i64[FE_CONTENT_MAX];
+        int32_t i32[FE_CONTENT_MAX];
+        uint8_t b[FE_CONTENT_MAX];
+    } u;
     for (uint32_t i = 0; i < v->n; i++) {
-        int64_t x = ints[i] == FMT_DIM_LIMIT ? INT64_MAX : ints[i] == -FMT_DIM_LIMIT ? INT64_MIN : ints[i];
+        int64_t x = ints[i] == FMT_DIM_LIMIT    ? INT64_MAX
+                    : ints[i] == -FMT_DIM_LIMIT ? INT64_MIN
+                                                : ints[i];
         switch (v->type.dtype) {
-        case FMT_I64: u.i64[i] = x; break;
-        case FMT_I32: u.i32[i] = (int32_t)x; break;
-        default: u.b[i] = x != 0;
+        case FMT_I64:
+            u.i64[i] = x;
+            break;
+        case FMT_I32:
+            u.i32[i] = (int32_t)x;
+            break;
+        default:
+            u.b[i] = x != 0;
         }
     }
     return ir_const_copy(m->g, &v->type, v->n ? &u : NULL, v->n * fmt_dtype_bytes(v->type.dtype));
@@ -126,8 +137,8 @@ const fmt_dim *fe_need(fe_node *n, uint32_t k, const char *what, uint32_t *out_n
     base_buf_init(&binds, BASE_TAG_FRONTEND, 160);
     list_binds(n, k, &binds);
     if (binds.len || binds.over_max)
-        fe_refuse(n, "%s depends on the content of an input, which must be bound when compiling:%s", what,
-                  binds.data ? binds.data : "");
+        fe_refuse(n, "%s depends on the content of an input, which must be bound when compiling:%s",
+                  what, binds.data ? binds.data : "");
     else
         fe_refuse(n, "%s must be known when compiling", what);
     return NULL;
@@ -173,7 +184,8 @@ void fe_set(fe_node *n, uint32_t k, ir_id id)
     n->out[k]->type = *ir_type_of(n->g, id);
 }
 
-void fe_set_known(fe_node *n, uint32_t k, const ir_type *type, const fmt_dim *content, uint32_t count)
+void fe_set_known(fe_node *n, uint32_t k, const ir_type *type, const fmt_dim *content,
+                  uint32_t count)
 {
     if (k >= n->n_out || !n->out[k])
         return;
@@ -249,6 +261,32 @@ bool fe_axis(fe_node *n, int64_t axis, uint32_t rank, uint32_t *out_axis)
     return true;
 }
 
+/* Axes of the attribute (older opsets) or of input k; false: none given. */
+bool fe_axes(fe_node *n, uint32_t k, int64_t *axes, uint32_t *out_n)
+{
+    *out_n = FMT_RANK_MAX;
+    if (fe_has(n, k))
+        return fe_need_ints(n, k, "axes", axes, out_n);
+    return fe_attr_ints(n, "axes", axes, FMT_RANK_MAX, out_n);
+}
+
+bool fe_check_rank(fe_node *n, uint32_t rank)
+{
+    if (rank > FMT_RANK_MAX)
+        fe_refuse(n, "a result of %u axes; the limit is %d", rank, FMT_RANK_MAX);
+    return fe_good(n);
+}
+
+/* Sizes must not be negative constants. */
+bool fe_check_sizes(fe_node *n, const fmt_dim *dims, uint32_t rank)
+{
+    int64_t c;
+    for (uint32_t i = 0; i < rank; i++)
+        if (fmt_dim_is_const(n->d, dims[i], &c) && (c < 0 || c >= FMT_DIM_LIMIT))
+            fe_bad(n, "axis %u would have size %lld", i, (long long)c);
+    return fe_check_rank(n, rank);
+}
+
 /* ---- dimensions ---- */
 
 static bool at_most(const fmt_dims *d, fmt_dim a, fmt_dim b)
@@ -284,28 +322,70 @@ fmt_dim fe_dim_product(fmt_dims *d, const fmt_dim *dims, uint32_t n)
 static bool calc_const(ir_op op, int64_t a, int64_t b, int64_t *out)
 {
     switch (op) {
-    case IR_add: *out = a + b; return true; /* both below 2^48 */
-    case IR_sub: *out = a - b; return true;
-    case IR_mul: return !__builtin_mul_overflow(a, b, out);
-    case IR_div: *out = b ? a / b : 0; return b != 0;
-    case IR_mod: *out = b ? ((a % b) + b) % b : 0; return b != 0;
-    case IR_fmod: *out = b ? a % b : 0; return b != 0;
-    case IR_min: *out = MIN(a, b); return true;
-    case IR_max: *out = MAX(a, b); return true;
-    case IR_neg: *out = -a; return true;
-    case IR_abs: *out = a < 0 ? -a : a; return true;
-    case IR_sign: *out = (a > 0) - (a < 0); return true;
-    case IR_not: *out = !a; return true;
-    case IR_and: *out = a & b; return true;
-    case IR_or: *out = a | b; return true;
-    case IR_xor: *out = a ^ b; return true;
-    case IR_eq: *out = a == b; return true;
-    case IR_ne: *out = a != b; return true;
-    case IR_lt: *out = a < b; return true;
-    case IR_le: *out = a <= b; return true;
-    case IR_gt: *out = a > b; return true;
-    case IR_ge: *out = a >= b; return true;
-    default: return false;
+    case IR_add:
+        *out = a + b;
+        return true; /* both below 2^48 */
+    case IR_sub:
+        *out = a - b;
+        return true;
+    case IR_mul:
+        return !__builtin_mul_overflow(a, b, out);
+    case IR_div:
+        *out = b ? a / b : 0;
+        return b != 0;
+    case IR_mod:
+        *out = b ? ((a % b) + b) % b : 0;
+        return b != 0;
+    case IR_fmod:
+        *out = b ? a % b : 0;
+        return b != 0;
+    case IR_min:
+        *out = MIN(a, b);
+        return true;
+    case IR_max:
+        *out = MAX(a, b);
+        return true;
+    case IR_neg:
+        *out = -a;
+        return true;
+    case IR_abs:
+        *out = a < 0 ? -a : a;
+        return true;
+    case IR_sign:
+        *out = (a > 0) - (a < 0);
+        return true;
+    case IR_not:
+        *out = !a;
+        return true;
+    case IR_and:
+        *out = a & b;
+        return true;
+    case IR_or:
+        *out = a | b;
+        return true;
+    case IR_xor:
+        *out = a ^ b;
+        return true;
+    case IR_eq:
+        *out = a == b;
+        return true;
+    case IR_ne:
+        *out = a != b;
+        return true;
+    case IR_lt:
+        *out = a < b;
+        return true;
+    case IR_le:
+        *out = a <= b;
+        return true;
+    case IR_gt:
+        *out = a > b;
+        return true;
+    case IR_ge:
+        *out = a >= b;
+        return true;
+    default:
+        return false;
     }
 }
 
@@ -317,13 +397,20 @@ static int compare(fmt_dims *d, ir_op op, fmt_dim a, fmt_dim b)
         return op == IR_eq || op == IR_le || op == IR_ge;
     fmt_dim_range(d, fmt_dim_sub(d, a, b), &lo, &hi);
     switch (op) {
-    case IR_eq: return lo > 0 || hi < 0 ? 0 : -1;
-    case IR_ne: return lo > 0 || hi < 0 ? 1 : -1;
-    case IR_lt: return hi < 0 ? 1 : lo >= 0 ? 0 : -1;
-    case IR_le: return hi <= 0 ? 1 : lo > 0 ? 0 : -1;
-    case IR_gt: return lo > 0 ? 1 : hi <= 0 ? 0 : -1;
-    case IR_ge: return lo >= 0 ? 1 : hi < 0 ? 0 : -1;
-    default: return -1;
+    case IR_eq:
+        return lo > 0 || hi < 0 ? 0 : -1;
+    case IR_ne:
+        return lo > 0 || hi < 0 ? 1 : -1;
+    case IR_lt:
+        return hi < 0 ? 1 : lo >= 0 ? 0 : -1;
+    case IR_le:
+        return hi <= 0 ? 1 : lo > 0 ? 0 : -1;
+    case IR_gt:
+        return lo > 0 ? 1 : hi <= 0 ? 0 : -1;
+    case IR_ge:
+        return lo >= 0 ? 1 : hi < 0 ? 0 : -1;
+    default:
+        return -1;
     }
 }
 
@@ -333,13 +420,27 @@ static bool calc_symbolic(fmt_dims *d, ir_op op, fmt_dim a, fmt_dim b, fmt_dim *
     fmt_dim_range(d, a, &alo, &ahi);
     fmt_dim_range(d, b, &blo, &bhi);
     switch (op) {
-    case IR_add: *out = fmt_dim_add(d, a, b); return true;
-    case IR_sub: *out = fmt_dim_sub(d, a, b); return true;
-    case IR_mul: *out = fmt_dim_mul(d, a, b); return true;
-    case IR_min: *out = fe_dim_min(d, a, b); return true;
-    case IR_max: *out = fe_dim_max(d, a, b); return true;
-    case IR_neg: *out = fmt_dim_sub(d, fmt_dim_const(d, 0), a); return true;
-    case IR_abs: *out = a; return alo >= 0;
+    case IR_add:
+        *out = fmt_dim_add(d, a, b);
+        return true;
+    case IR_sub:
+        *out = fmt_dim_sub(d, a, b);
+        return true;
+    case IR_mul:
+        *out = fmt_dim_mul(d, a, b);
+        return true;
+    case IR_min:
+        *out = fe_dim_min(d, a, b);
+        return true;
+    case IR_max:
+        *out = fe_dim_max(d, a, b);
+        return true;
+    case IR_neg:
+        *out = fmt_dim_sub(d, fmt_dim_const(d, 0), a);
+        return true;
+    case IR_abs:
+        *out = a;
+        return alo >= 0;
     case IR_div: /* truncation is flooring only where nothing is negative */
         *out = alo >= 0 && blo > 0 ? fmt_dim_div(d, a, b) : FMT_DIM_BAD;
         return *out != FMT_DIM_BAD;
@@ -359,7 +460,8 @@ bool fe_dim_calc(fmt_dims *d, ir_op op, fmt_dim a, fmt_dim b, fmt_dim *out)
 {
     int64_t x, y, z = 0;
     bool xc = fmt_dim_is_const(d, a, &x), yc = fmt_dim_is_const(d, b, &y);
-    bool endless = (xc && (x >= FMT_DIM_LIMIT || x <= -FMT_DIM_LIMIT)) || (yc && (y >= FMT_DIM_LIMIT || y <= -FMT_DIM_LIMIT));
+    bool endless = (xc && (x >= FMT_DIM_LIMIT || x <= -FMT_DIM_LIMIT)) ||
+                   (yc && (y >= FMT_DIM_LIMIT || y <= -FMT_DIM_LIMIT));
     if (endless)
         return false;
     if (xc && yc) {
@@ -409,7 +511,10 @@ static bool known_shape(fe_node *n, uint32_t n_in, ir_type *out, uint32_t *out_e
     return true;
 }
 
-static bool is_test(ir_op op) { return op == IR_eq || op == IR_ne || op == IR_lt || op == IR_le || op == IR_gt || op == IR_ge; }
+static bool is_test(ir_op op)
+{
+    return op == IR_eq || op == IR_ne || op == IR_lt || op == IR_le || op == IR_gt || op == IR_ge;
+}
 
 bool fe_known_ew(fe_node *n, ir_op op, uint32_t n_in)
 {
@@ -443,7 +548,8 @@ bool fe_known_ew(fe_node *n, ir_op op, uint32_t n_in)
 static bool is_shifted_sym(fmt_dims *d, fmt_dim whole, uint32_t *out_sym, int64_t *out_c)
 {
     for (uint32_t s = 0; s < fmt_sym_count(d); s++)
-        if (fmt_dim_uses(d, whole, s) && fmt_dim_is_const(d, fmt_dim_sub(d, whole, fmt_dim_sym(d, s)), out_c)) {
+        if (fmt_dim_uses(d, whole, s) &&
+            fmt_dim_is_const(d, fmt_dim_sub(d, whole, fmt_dim_sym(d, s)), out_c)) {
             *out_sym = s;
             return true;
         }
@@ -456,7 +562,8 @@ static bool learn_bound(fe_imp *m, fmt_dim whole, fmt_dim part)
     int64_t lo, hi, c;
     uint32_t sym;
     fmt_dim_range(m->d, part, &lo, &hi);
-    if (hi >= FMT_DIM_LIMIT || hi < 0 || fmt_dim_bin(m->d, FMT_MIN, whole, fmt_dim_const(m->d, hi)) != part ||
+    if (hi >= FMT_DIM_LIMIT || hi < 0 ||
+        fmt_dim_bin(m->d, FMT_MIN, whole, fmt_dim_const(m->d, hi)) != part ||
         !is_shifted_sym(m->d, whole, &sym, &c) || hi - c < fmt_sym_get(m->d, sym)->lo)
         return false;
     fmt_sym_bound(m->d, sym, fmt_sym_get(m->d, sym)->lo, hi - c);
@@ -470,7 +577,8 @@ static bool learn_bounds(fe_imp *m, const ir_type *a, const ir_type *b)
         if (a->dim[i] != b->dim[j])
             any |= learn_bound(m, a->dim[i], b->dim[j]) || learn_bound(m, b->dim[j], a->dim[i]);
     if (any)
-        ir_bad(m->g, RTX_INVALID, "a size is bounded by a table"); /* never shown: the pass is repeated */
+        ir_bad(m->g, RTX_INVALID,
+               "a size is bounded by a table"); /* never shown: the pass is repeated */
     return any;
 }
 

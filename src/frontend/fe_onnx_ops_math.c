@@ -57,11 +57,13 @@ static void op_identity(fe_node *n)
 
 static void op_cast(fe_node *n)
 {
-    fmt_dtype to = n->op->arg ? (fmt_dtype)fe_type(n, 1)->dtype : fmt_dtype_of_onnx(fe_attr_i(n, "to", 0));
+    fmt_dtype to =
+        n->op->arg ? (fmt_dtype)fe_type(n, 1)->dtype : fmt_dtype_of_onnx(fe_attr_i(n, "to", 0));
     uint32_t count;
     const fmt_dim *c = fe_content(n, 0, &count);
     if (fmt_dtype_class(to) == 'N') {
-        fe_refuse(n, "casts to %s (ONNX code %lld)", fmt_dtype_name(to), (long long)fe_attr_i(n, "to", 0));
+        fe_refuse(n, "casts to %s (ONNX code %lld)", fmt_dtype_name(to),
+                  (long long)fe_attr_i(n, "to", 0));
         return;
     }
     if (c && (to == FMT_I64 || to == FMT_I32)) {
@@ -73,7 +75,10 @@ static void op_cast(fe_node *n)
     fe_set(n, 0, ir_cast(n->g, fe_in(n, 0), to));
 }
 
-static bool is_float(const fe_node *n, uint32_t k) { return fmt_dtype_class((fmt_dtype)fe_type(n, k)->dtype) == 'F'; }
+static bool is_float(const fe_node *n, uint32_t k)
+{
+    return fmt_dtype_class((fmt_dtype)fe_type(n, k)->dtype) == 'F';
+}
 
 /* The result has the base's type; an integer base under a real exponent is computed in f32. */
 static void op_pow(fe_node *n)
@@ -90,7 +95,8 @@ static void op_pow(fe_node *n)
 static ir_id floor_mod(fe_node *n, ir_id x, ir_id y)
 {
     ir_id r = fe_ew2(n, IR_fmod, x, y), zero = fe_const_like(n, x, 0);
-    ir_id crosses = fe_ew2(n, IR_lt, fe_ew2(n, IR_mul, ir_emit1(n->g, IR_sign, r), ir_emit1(n->g, IR_sign, y)), zero);
+    ir_id crosses = fe_ew2(
+        n, IR_lt, fe_ew2(n, IR_mul, ir_emit1(n->g, IR_sign, r), ir_emit1(n->g, IR_sign, y)), zero);
     if (!fe_good(n))
         return 0;
     return fe_ew(n, IR_select, (ir_id[]){crosses, fe_ew2(n, IR_add, r, y), r}, 3);
@@ -121,7 +127,8 @@ static void op_isinf(fe_node *n)
     } else if (neg || pos) {
         fe_set(n, 0, fe_ew2(n, IR_eq, x, fe_const_like(n, x, neg ? -INFINITY : INFINITY)));
     } else {
-        fe_set(n, 0, fe_expand(n, ir_scalar(n->g, FMT_BOOL, 0), fe_type(n, 0)->dim, fe_type(n, 0)->rank));
+        fe_set(n, 0,
+               fe_expand(n, ir_scalar(n->g, FMT_BOOL, 0), fe_type(n, 0)->dim, fe_type(n, 0)->rank));
     }
 }
 
@@ -185,12 +192,14 @@ static void op_dropout(fe_node *n)
     }
     bool drops = training != 0 && ratio != 0;
     if (drops) {
-        fe_refuse(n, "training_mode is true: it would drop at random; export the model for inference");
+        fe_refuse(n,
+                  "training_mode is true: it would drop at random; export the model for inference");
         return;
     }
     op_identity(n);
     if (n->n_out > 1 && n->out[1])
-        fe_set(n, 1, fe_expand(n, ir_scalar(n->g, FMT_BOOL, 1), fe_type(n, 0)->dim, fe_type(n, 0)->rank));
+        fe_set(n, 1,
+               fe_expand(n, ir_scalar(n->g, FMT_BOOL, 1), fe_type(n, 0)->dim, fe_type(n, 0)->rank));
 }
 
 /* ---- softmax ---- */
@@ -231,7 +240,8 @@ static void op_softmax(fe_node *n)
         return;
     }
     /* before opset 13 all axes from `axis` on are one */
-    fmt_dim flat[2] = {fe_dim_product(n->d, t.dim, axis), fe_dim_product(n->d, t.dim + axis, t.rank - axis)};
+    fmt_dim flat[2] = {fe_dim_product(n->d, t.dim, axis),
+                       fe_dim_product(n->d, t.dim + axis, t.rank - axis)};
     if (axis + 1u < t.rank)
         x = ir_reshape(n->g, x, flat, 2);
     x = softmax_last(n, x, n->op->arg);
@@ -240,10 +250,7 @@ static void op_softmax(fe_node *n)
 
 /* ---- matrices ---- */
 
-static ir_id transpose_last(fe_node *n, ir_id x)
-{
-    return ir_permute(n->g, x, (int64_t[]){1, 0});
-}
+static ir_id transpose_last(fe_node *n, ir_id x) { return ir_permute(n->g, x, (int64_t[]){1, 0}); }
 
 /* a[…,M,K] · b[K,N]: one matrix product over all rows. */
 static ir_id rows_by_matrix(fe_node *n, ir_id a, ir_id b)
@@ -292,8 +299,9 @@ static void op_matmul(fe_node *n)
         b = ir_reshape(n->g, b, (fmt_dim[]){tb.dim[0], one}, 2);
     if (!fe_good(n))
         return;
-    ir_id y = ta.rank > 2 && tb.rank <= 2 ? rows_by_matrix(n, a, b)
-              : ta.rank <= 2 && tb.rank <= 2 ? ir_emit2(n->g, IR_dot, a, b) : batched(n, a, b);
+    ir_id y = ta.rank > 2 && tb.rank <= 2    ? rows_by_matrix(n, a, b)
+              : ta.rank <= 2 && tb.rank <= 2 ? ir_emit2(n->g, IR_dot, a, b)
+                                             : batched(n, a, b);
     if (!fe_good(n))
         return;
     ir_type t = *ir_type_of(n->g, y);
@@ -330,7 +338,10 @@ static void op_gemm(fe_node *n)
 
 /* ---- einsum of one or two operands ---- */
 
-typedef struct labels { char at[FMT_RANK_MAX]; uint32_t n; } labels;
+typedef struct labels {
+    char at[FMT_RANK_MAX];
+    uint32_t n;
+} labels;
 
 static bool has_label(const labels *l, char c) { return memchr(l->at, c, l->n) != NULL; }
 
@@ -357,7 +368,8 @@ static bool parse_einsum(fe_span eq, labels in[2], uint32_t n_in, labels *out)
     for (uint32_t k = 0; k < n_in; k++)
         if (!parse_labels(&s, end, &in[k]) || (k + 1 < n_in && (s == end || *s++ != ',')))
             return false;
-    return end - s >= 2 && s[0] == '-' && s[1] == '>' && (s += 2, parse_labels(&s, end, out)) && s == end;
+    return end - s >= 2 && s[0] == '-' && s[1] == '>' && (s += 2, parse_labels(&s, end, out)) &&
+           s == end;
 }
 
 /* Sum away the labels that nobody else has. */
@@ -383,7 +395,8 @@ static ir_id permute_to(fe_node *n, ir_id x, const labels *from, const labels *t
     return ir_permute(n->g, x, perm);
 }
 
-static void take_labels(labels *to, const labels *from, const labels *other, const labels *out, bool in_other, bool in_out)
+static void take_labels(labels *to, const labels *from, const labels *other, const labels *out,
+                        bool in_other, bool in_out)
 {
     for (uint32_t i = 0; i < from->n; i++)
         if (has_label(other, from->at[i]) == in_other && has_label(out, from->at[i]) == in_out)
@@ -391,7 +404,8 @@ static void take_labels(labels *to, const labels *from, const labels *other, con
 }
 
 /* One operand as [batch…, rows, columns]: the groups of labels, merged. */
-static ir_id grouped(fe_node *n, ir_id x, const labels *l, const labels *batch, const labels *p, const labels *q)
+static ir_id grouped(fe_node *n, ir_id x, const labels *l, const labels *batch, const labels *p,
+                     const labels *q)
 {
     labels order = *batch;
     for (uint32_t i = 0; i < p->n; i++)
@@ -409,7 +423,8 @@ static ir_id grouped(fe_node *n, ir_id x, const labels *l, const labels *batch, 
     return ir_reshape(n->g, x, dims, batch->n + 2);
 }
 
-static ir_id einsum_dot(fe_node *n, ir_id a, ir_id b, const labels *la, const labels *lb, const labels *out, labels *result)
+static ir_id einsum_dot(fe_node *n, ir_id a, ir_id b, const labels *la, const labels *lb,
+                        const labels *out, labels *result)
 {
     labels batch = {.n = 0}, m = {.n = 0}, nn = {.n = 0}, k = {.n = 0};
     take_labels(&batch, la, lb, out, true, true);

@@ -33,7 +33,8 @@ static bool reduce_axes(fe_node *n, uint32_t rank, int64_t *out, uint32_t *out_n
 }
 
 /* Booleans: any and all; integers: a mean that truncates. */
-static ir_id reduce_by_type(fe_node *n, ir_op op, ir_id x, const int64_t *axes, uint32_t n_axes, bool keep)
+static ir_id reduce_by_type(fe_node *n, ir_op op, ir_id x, const int64_t *axes, uint32_t n_axes,
+                            bool keep)
 {
     const ir_type t = *ir_type_of(n->g, x);
     char cls = fmt_dtype_class((fmt_dtype)t.dtype);
@@ -41,7 +42,8 @@ static ir_id reduce_by_type(fe_node *n, ir_op op, ir_id x, const int64_t *axes, 
         return x;
     if (cls == 'B') {
         op = op == IR_reduce_max ? IR_reduce_sum : IR_reduce_prod;
-        return ir_cast(n->g, ir_reduce(n->g, op, ir_cast(n->g, x, FMT_I64), axes, n_axes, keep), FMT_BOOL);
+        return ir_cast(n->g, ir_reduce(n->g, op, ir_cast(n->g, x, FMT_I64), axes, n_axes, keep),
+                       FMT_BOOL);
     }
     if (cls == 'I' && op == IR_reduce_mean) {
         fmt_dim over = fmt_dim_const(n->d, 1);
@@ -136,7 +138,8 @@ static void op_cumsum(fe_node *n)
     int64_t ax;
     uint32_t one = 1, axis;
     ir_attrs a = {0};
-    if (!fe_need_ints(n, 1, "the axis", &ax, &one) || one != 1 || !fe_axis(n, ax, fe_type(n, 0)->rank, &axis))
+    if (!fe_need_ints(n, 1, "the axis", &ax, &one) || one != 1 ||
+        !fe_axis(n, ax, fe_type(n, 0)->rank, &axis))
         return;
     a.i[0] = axis;
     a.i[1] = fe_attr_i(n, "exclusive", 0) != 0;
@@ -190,8 +193,10 @@ static void norm_statistics(fe_node *n, ir_id x, uint32_t axis, double eps)
         axes[n_axes++] = i;
     if (!wanted || !fe_good(n))
         return;
-    ir_id mean = ir_reduce(n->g, IR_reduce_mean, x, axes, n_axes, true), off = fe_ew2(n, IR_sub, x, mean);
-    ir_id var = ir_reduce(n->g, IR_reduce_mean, ir_emit2(n->g, IR_mul, off, off), axes, n_axes, true);
+    ir_id mean = ir_reduce(n->g, IR_reduce_mean, x, axes, n_axes, true),
+          off = fe_ew2(n, IR_sub, x, mean);
+    ir_id var =
+        ir_reduce(n->g, IR_reduce_mean, ir_emit2(n->g, IR_mul, off, off), axes, n_axes, true);
     if (!fe_good(n))
         return;
     fe_set(n, 1, mean);
@@ -210,7 +215,8 @@ static void op_norm(fe_node *n)
     if (fe_attr_i(n, "stash_type", 1) == 1 && (dt == FMT_F16 || dt == FMT_BF16))
         dt = FMT_F32;
     a.f[0] = fe_attr_f(n, "epsilon", 1e-5);
-    fmt_dim flat[2] = {fe_dim_product(n->d, t.dim, axis), fe_dim_product(n->d, t.dim + axis, t.rank - axis)};
+    fmt_dim flat[2] = {fe_dim_product(n->d, t.dim, axis),
+                       fe_dim_product(n->d, t.dim + axis, t.rank - axis)};
     ir_id x = ir_cast(n->g, fe_in(n, 0), dt), in[3] = {x};
     if (axis + 1u < t.rank)
         in[0] = ir_reshape(n->g, x, flat, 2);

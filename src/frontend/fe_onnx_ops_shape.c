@@ -25,15 +25,6 @@ static void set_reshaped(fe_node *n, const fmt_dim *dims, uint32_t rank)
     fe_set(n, 0, ir_reshape(n->g, fe_in(n, 0), dims, rank));
 }
 
-/* Axes of the attribute (older opsets) or of input k; false: none given. */
-static bool get_axes(fe_node *n, uint32_t k, int64_t *axes, uint32_t *out_n)
-{
-    *out_n = FMT_RANK_MAX;
-    if (fe_has(n, k))
-        return fe_need_ints(n, k, "axes", axes, out_n);
-    return fe_attr_ints(n, "axes", axes, FMT_RANK_MAX, out_n);
-}
-
 /* ---- sources ---- */
 
 static void set_data(fe_node *n, fmt_dtype dt, bool scalar, const void *data, size_t elems)
@@ -100,28 +91,12 @@ static bool small_shape(const fe_node *n, const fmt_dim *dims, uint32_t rank, ui
 {
     int64_t elems = 1, c;
     for (uint32_t i = 0; i < rank; i++) {
-        if (!fmt_dim_is_const(n->d, dims[i], &c) || c < 0 || c > FE_CONTENT_MAX || (elems *= c) > FE_CONTENT_MAX)
+        if (!fmt_dim_is_const(n->d, dims[i], &c) || c < 0 || c > FE_CONTENT_MAX ||
+            (elems *= c) > FE_CONTENT_MAX)
             return false;
     }
     *out_elems = (uint32_t)elems;
     return true;
-}
-
-static bool check_rank(fe_node *n, uint32_t rank)
-{
-    if (rank > FMT_RANK_MAX)
-        fe_refuse(n, "a result of %u axes; the limit is %d", rank, FMT_RANK_MAX);
-    return fe_good(n);
-}
-
-/* Sizes must not be negative constants. */
-static bool check_sizes(fe_node *n, const fmt_dim *dims, uint32_t rank)
-{
-    int64_t c;
-    for (uint32_t i = 0; i < rank; i++)
-        if (fmt_dim_is_const(n->d, dims[i], &c) && (c < 0 || c >= FMT_DIM_LIMIT))
-            fe_bad(n, "axis %u would have size %lld", i, (long long)c);
-    return check_rank(n, rank);
 }
 
 static void op_constant_of_shape(fe_node *n)
@@ -131,7 +106,7 @@ static void op_constant_of_shape(fe_node *n)
     const fe_pb_attr *a = fe_attr(n, "value");
     fe_val v = {0};
     rtx_err err = {0};
-    if (!dims || !check_sizes(n, dims, rank))
+    if (!dims || !fe_check_sizes(n, dims, rank))
         return;
     if (a && fe_tensor_value(n->m, a->t, "value", &v, &err) != RTX_OK) {
         ir_bad(n->g, err.code, "%s", err.text);
@@ -222,7 +197,8 @@ static void op_range(fe_node *n)
     if (lo < 0)
         span = fe_dim_max(n->d, span, fmt_dim_const(n->d, 0));
     if (step > 1)
-        span = fmt_dim_div(n->d, fmt_dim_add(n->d, span, fmt_dim_const(n->d, step - 1)), fmt_dim_const(n->d, step));
+        span = fmt_dim_div(n->d, fmt_dim_add(n->d, span, fmt_dim_const(n->d, step - 1)),
+                           fmt_dim_const(n->d, step));
     set_range(n, span, fe_in(n, 0), fe_in(n, 2));
 }
 
@@ -235,7 +211,7 @@ static void op_reshape(fe_node *n)
     const ir_type t = *fe_type(n, 0);
     fmt_dim dims[FMT_RANK_MAX], rest = fmt_dim_const(n->d, 1);
     bool keep_zero = fe_attr_i(n, "allowzero", 0) != 0;
-    if (!want || !check_rank(n, rank))
+    if (!want || !fe_check_rank(n, rank))
         return;
     for (uint32_t i = 0; i < rank; i++) {
         int64_t c = 1;
@@ -249,7 +225,8 @@ static void op_reshape(fe_node *n)
             dims[i] = t.dim[i];
         } else if (is_const && c < 0) {
             if (c != -1 || minus != UINT32_MAX) {
-                fe_bad(n, "axis %u of the shape is %lld; one axis at most may be -1", i, (long long)c);
+                fe_bad(n, "axis %u of the shape is %lld; one axis at most may be -1", i,
+                       (long long)c);
                 return;
             }
             minus = i;
@@ -276,7 +253,8 @@ static void op_flatten(fe_node *n)
         return;
     }
     uint32_t at = (uint32_t)(axis < 0 ? axis + t.rank : axis);
-    fmt_dim dims[2] = {fe_dim_product(n->d, t.dim, at), fe_dim_product(n->d, t.dim + at, t.rank - at)};
+    fmt_dim dims[2] = {fe_dim_product(n->d, t.dim, at),
+                       fe_dim_product(n->d, t.dim + at, t.rank - at)};
     set_reshaped(n, dims, 2);
 }
 
@@ -285,7 +263,7 @@ static void op_squeeze(fe_node *n)
     const ir_type t = *fe_type(n, 0);
     int64_t axes[FMT_RANK_MAX];
     uint32_t n_axes, rank = 0;
-    bool drop[FMT_RANK_MAX] = {0}, given = get_axes(n, 1, axes, &n_axes);
+    bool drop[FMT_RANK_MAX] = {0}, given = fe_axes(n, 1, axes, &n_axes);
     fmt_dim dims[FMT_RANK_MAX];
     for (uint32_t i = 0; given && i < n_axes; i++) {
         uint32_t ax;
@@ -310,13 +288,13 @@ static void op_unsqueeze(fe_node *n)
     uint32_t n_axes, at = 0;
     bool added[FMT_RANK_MAX] = {0};
     fmt_dim dims[FMT_RANK_MAX];
-    if (!get_axes(n, 1, axes, &n_axes)) {
+    if (!fe_axes(n, 1, axes, &n_axes)) {
         if (fe_good(n))
             fe_bad(n, "it has no axes");
         return;
     }
     uint32_t rank = t.rank + n_axes;
-    if (!check_rank(n, rank))
+    if (!fe_check_rank(n, rank))
         return;
     for (uint32_t i = 0; i < n_axes; i++) {
         uint32_t ax;
@@ -360,7 +338,7 @@ static void op_expand(fe_node *n)
 {
     uint32_t rank, count, elems;
     const fmt_dim *dims = fe_need(n, 1, "the shape", &rank);
-    if (!dims || !check_sizes(n, dims, rank))
+    if (!dims || !fe_check_sizes(n, dims, rank))
         return;
     const fmt_dim *c = fe_content(n, 0, &count);
     if (c && count == 1 && fe_type(n, 0)->rank <= rank && small_shape(n, dims, rank, &elems)) {
@@ -382,7 +360,7 @@ static void op_tile(fe_node *n)
     ir_type t = *fe_type(n, 0);
     if (times && rank != t.rank)
         fe_bad(n, "%u repeats for %u axes", rank, t.rank);
-    if (!times || !check_sizes(n, times, rank))
+    if (!times || !fe_check_sizes(n, times, rank))
         return;
     ir_id x = fe_in(n, 0);
     for (uint32_t i = 0; i < rank && fe_good(n); i++) {
@@ -397,192 +375,6 @@ static void op_tile(fe_node *n)
         x = ir_reshape(n->g, x, t.dim, rank);
     }
     fe_set(n, 0, x);
-}
-
-/* ---- slices ---- */
-
-typedef struct cut { fmt_dim start, size; int64_t step; } cut;
-
-/* An index of a slice inside [lo, hi] of an axis of n entries; false if its sign depends on a free size. */
-static bool clamp_index(fmt_dims *d, fmt_dim v, fmt_dim n, fmt_dim lo, fmt_dim hi, fmt_dim *out)
-{
-    int64_t c, vlo, vhi;
-    if (fmt_dim_is_const(d, v, &c) && c >= INT32_MAX)
-        *out = hi; /* "to the end", as exporters write it */
-    else if (fmt_dim_is_const(d, v, &c) && c <= -INT32_MAX)
-        *out = lo;
-    else {
-        fmt_dim_range(d, v, &vlo, &vhi);
-        if (vlo < 0 && vhi >= 0)
-            return false;
-        fmt_dim at = vlo >= 0 ? v : fmt_dim_add(d, n, v);
-        *out = fe_dim_min(d, fe_dim_max(d, at, lo), hi);
-    }
-    return true;
-}
-
-static bool make_cut(fmt_dims *d, fmt_dim n, fmt_dim start, fmt_dim end, int64_t step, cut *out)
-{
-    fmt_dim zero = fmt_dim_const(d, 0), one = fmt_dim_const(d, 1), s, e, span;
-    if (step > 0) {
-        if (!clamp_index(d, start, n, zero, n, &s) || !clamp_index(d, end, n, zero, n, &e))
-            return false;
-        span = fmt_dim_sub(d, e, s);
-    } else {
-        fmt_dim last = fmt_dim_sub(d, n, one), before = fmt_dim_const(d, -1);
-        if (!clamp_index(d, start, n, zero, last, &s) || !clamp_index(d, end, n, before, last, &e))
-            return false;
-        span = fmt_dim_sub(d, s, e);
-    }
-    int64_t by = step > 0 ? step : -step;
-    span = fe_dim_max(d, span, zero);
-    if (by > 1)
-        span = fmt_dim_div(d, fmt_dim_add(d, span, fmt_dim_const(d, by - 1)), fmt_dim_const(d, by));
-    *out = (cut){s, span, step};
-    return true;
-}
-
-/* Emit the slice of one axis range per entry of cuts (one per axis), or pick from known contents. */
-static void set_slice(fe_node *n, uint32_t k, const cut *cuts)
-{
-    const ir_type t = *fe_type(n, 0);
-    uint32_t count;
-    const fmt_dim *c = fe_content(n, 0, &count);
-    int64_t start, size;
-    if (c && t.rank == 1 && fmt_dim_is_const(n->d, cuts[0].start, &start) && fmt_dim_is_const(n->d, cuts[0].size, &size) &&
-        size <= FE_CONTENT_MAX) {
-        fmt_dim picked[FE_CONTENT_MAX];
-        ir_type out = t;
-        for (int64_t i = 0; i < size; i++)
-            picked[i] = c[start + i * cuts[0].step];
-        out.dim[0] = cuts[0].size;
-        fe_set_known(n, k, &out, picked, (uint32_t)size);
-        return;
-    }
-    fmt_dim starts[FMT_RANK_MAX], sizes[FMT_RANK_MAX];
-    int64_t steps[FMT_RANK_MAX];
-    for (uint32_t i = 0; i < t.rank; i++)
-        starts[i] = cuts[i].start, sizes[i] = cuts[i].size, steps[i] = cuts[i].step;
-    fe_set(n, k, ir_slice(n->g, fe_in(n, 0), starts, sizes, steps));
-}
-
-static void whole_axes(fe_node *n, const ir_type *t, cut *cuts)
-{
-    for (uint32_t i = 0; i < t->rank; i++)
-        cuts[i] = (cut){fmt_dim_const(n->d, 0), t->dim[i], 1};
-}
-
-static bool slice_operands(fe_node *n, fmt_dim *starts, fmt_dim *ends, int64_t *axes, int64_t *steps, uint32_t *out_n)
-{
-    uint32_t n_starts = FMT_RANK_MAX, n_ends = FMT_RANK_MAX, n_axes = FMT_RANK_MAX, n_steps = FMT_RANK_MAX;
-    int64_t ints[2][FMT_RANK_MAX];
-    if (n->opset < 10) {
-        fe_attr_ints(n, "starts", ints[0], FMT_RANK_MAX, &n_starts);
-        fe_attr_ints(n, "ends", ints[1], FMT_RANK_MAX, &n_ends);
-        for (uint32_t i = 0; i < MIN(n_starts, n_ends); i++) {
-            starts[i] = fmt_dim_const(n->d, MAX(-FMT_DIM_LIMIT, MIN(ints[0][i], FMT_DIM_LIMIT)));
-            ends[i] = fmt_dim_const(n->d, MAX(-FMT_DIM_LIMIT, MIN(ints[1][i], FMT_DIM_LIMIT)));
-        }
-    } else {
-        const fmt_dim *s = fe_need(n, 1, "starts", &n_starts), *e = fe_need(n, 2, "ends", &n_ends);
-        if (!s || !e)
-            return false;
-        if (n_starts <= FMT_RANK_MAX && n_ends <= FMT_RANK_MAX) {
-            memcpy(starts, s, n_starts * sizeof *s);
-            memcpy(ends, e, n_ends * sizeof *e);
-        }
-    }
-    bool has_axes = get_axes(n, 3, axes, &n_axes), has_steps = fe_has(n, 4) && fe_need_ints(n, 4, "steps", steps, &n_steps);
-    for (uint32_t i = 0; i < FMT_RANK_MAX; i++) {
-        axes[i] = has_axes ? axes[i] : i;
-        steps[i] = has_steps ? steps[i] : 1;
-    }
-    bool fits = n_starts == n_ends && n_starts <= FMT_RANK_MAX && (!has_axes || n_axes == n_starts) &&
-                (!has_steps || n_steps == n_starts);
-    if (fe_good(n) && !fits)
-        fe_bad(n, "starts, ends, axes and steps differ in length");
-    *out_n = n_starts;
-    return fe_good(n);
-}
-
-static void op_slice(fe_node *n)
-{
-    const ir_type t = *fe_type(n, 0);
-    fmt_dim starts[FMT_RANK_MAX], ends[FMT_RANK_MAX];
-    int64_t axes[FMT_RANK_MAX], steps[FMT_RANK_MAX];
-    uint32_t count;
-    cut cuts[FMT_RANK_MAX];
-    if (!slice_operands(n, starts, ends, axes, steps, &count))
-        return;
-    whole_axes(n, &t, cuts);
-    for (uint32_t i = 0; i < count; i++) {
-        uint32_t ax;
-        if (!fe_axis(n, axes[i], t.rank, &ax))
-            return;
-        if (steps[i] == 0 || steps[i] < -INT32_MAX || steps[i] > FMT_DIM_LIMIT) {
-            fe_bad(n, "step %lld", (long long)steps[i]);
-            return;
-        }
-        if (!make_cut(n->d, t.dim[ax], starts[i], ends[i], steps[i], &cuts[ax])) {
-            fe_refuse(n, "whether it counts from the end of axis %u depends on a free size", ax);
-            return;
-        }
-    }
-    set_slice(n, 0, cuts);
-}
-
-/* Sizes of the parts: given, or equal with a smaller last one. */
-static bool split_sizes(fe_node *n, fmt_dim whole, fmt_dim *sizes)
-{
-    uint32_t count = 0;
-    int64_t ints[FE_CONTENT_MAX], c;
-    if (fe_has(n, 1)) {
-        const fmt_dim *given = fe_need(n, 1, "the sizes", &count);
-        if (!given)
-            return false;
-        memcpy(sizes, given, count * sizeof *sizes);
-    } else if (fe_attr_ints(n, "split", ints, FE_CONTENT_MAX, &count)) {
-        for (uint32_t i = 0; i < count; i++)
-            sizes[i] = fmt_dim_const(n->d, ints[i]);
-    } else {
-        count = n->n_out;
-        if (fmt_dim_is_const(n->d, whole, &c)) {
-            int64_t each = (c + count - 1) / count;
-            for (uint32_t i = 0; i < count; i++)
-                sizes[i] = fmt_dim_const(n->d, MAX(0, MIN(each, c - each * i)));
-        } else {
-            for (uint32_t i = 0; i < count; i++)
-                sizes[i] = fmt_dim_div(n->d, whole, fmt_dim_const(n->d, count));
-        }
-    }
-    if (count != n->n_out)
-        fe_bad(n, "%u sizes for %u outputs", count, n->n_out);
-    fmt_dim sum = fmt_dim_const(n->d, 0);
-    for (uint32_t i = 0; i < count; i++)
-        sum = fmt_dim_add(n->d, sum, sizes[i]);
-    if (fe_good(n) && !fmt_dim_unify(n->d, sum, whole))
-        fe_bad(n, "the sizes do not add up to the axis");
-    return fe_good(n) && check_sizes(n, sizes, MIN(count, FMT_RANK_MAX));
-}
-
-static void op_split(fe_node *n)
-{
-    const ir_type t = *fe_type(n, 0);
-    uint32_t axis;
-    fmt_dim sizes[FE_CONTENT_MAX];
-    cut cuts[FMT_RANK_MAX];
-    if (n->n_out == 0 || n->n_out > FE_CONTENT_MAX) {
-        fe_refuse(n, "%u outputs", n->n_out);
-        return;
-    }
-    if (!fe_axis(n, fe_attr_i(n, "axis", 0), t.rank, &axis) || !split_sizes(n, t.dim[axis], sizes))
-        return;
-    whole_axes(n, &t, cuts);
-    for (uint32_t k = 0; k < n->n_out && fe_good(n); k++) {
-        cuts[axis].size = sizes[k];
-        set_slice(n, k, cuts);
-        cuts[axis].start = fmt_dim_add(n->d, cuts[axis].start, sizes[k]);
-    }
 }
 
 /* ---- joining and picking ---- */
@@ -613,7 +405,8 @@ static void op_concat(fe_node *n)
     for (uint32_t k = 0; k < n->n_in; k++)
         if (!n->in[k])
             fe_bad(n, "input %u is missing", k);
-    if (!fe_good(n) || !fe_axis(n, fe_attr_i(n, "axis", n->opset < 4 ? 1 : 0), fe_type(n, 0)->rank, &axis))
+    if (!fe_good(n) ||
+        !fe_axis(n, fe_attr_i(n, "axis", n->opset < 4 ? 1 : 0), fe_type(n, 0)->rank, &axis))
         return;
     if (concat_known(n))
         return;
@@ -680,82 +473,6 @@ static void op_gather_nd(fe_node *n)
     fe_set(n, 0, ir_emit(n->g, IR_gather_nd, (ir_id[]){fe_in(n, 0), fe_in(n, 1)}, 2, &a));
 }
 
-/* Keeps the lower or upper triangle of the last two axes: row + k compared with column. */
-static void op_trilu(fe_node *n)
-{
-    const ir_type t = *fe_type(n, 0);
-    if (t.rank < 2) {
-        fe_bad(n, "a triangle of %u axes", t.rank);
-        return;
-    }
-    ir_attrs a = {.n_dims = 2, .dims = {t.dim[t.rank - 2], t.dim[t.rank - 1]}};
-    ir_id row = ir_emit(n->g, IR_iota, NULL, 0, &a);
-    a.i[0] = 1;
-    ir_id column = ir_emit(n->g, IR_iota, NULL, 0, &a), x = fe_in(n, 0);
-    if (fe_has(n, 1))
-        row = fe_ew2(n, IR_add, row, ir_cast(n->g, ir_reshape(n->g, fe_in(n, 1), NULL, 0), FMT_I64));
-    ir_id keep = fe_ew2(n, fe_attr_i(n, "upper", 1) ? IR_ge : IR_le, column, row);
-    if (fe_good(n))
-        fe_set(n, 0, fe_ew(n, IR_select, (ir_id[]){keep, x, fe_const_like(n, x, 0)}, 3));
-}
-
-/* ---- pad with a constant: blocks of it before and after each axis; negative pads cut ---- */
-
-static ir_id pad_axis(fe_node *n, ir_id x, uint32_t axis, int64_t before, int64_t after, ir_id value)
-{
-    ir_type t = *ir_type_of(n->g, x);
-    ir_id parts[3];
-    uint32_t count = 0;
-    if (before < 0 || after < 0) {
-        fmt_dim starts[FMT_RANK_MAX], sizes[FMT_RANK_MAX];
-        int64_t steps[FMT_RANK_MAX], drop = MAX(-before, 0) + MAX(-after, 0);
-        for (uint32_t i = 0; i < t.rank; i++)
-            starts[i] = fmt_dim_const(n->d, 0), sizes[i] = t.dim[i], steps[i] = 1;
-        starts[axis] = fmt_dim_const(n->d, MAX(-before, 0));
-        sizes[axis] = fmt_dim_sub(n->d, t.dim[axis], fmt_dim_const(n->d, drop));
-        x = ir_slice(n->g, x, starts, sizes, steps);
-    }
-    ir_attrs a = {0};
-    a.i[0] = axis;
-    t.dim[axis] = fmt_dim_const(n->d, MAX(before, 0));
-    if (before > 0)
-        parts[count++] = ir_broadcast(n->g, value, t.dim, t.rank);
-    parts[count++] = x;
-    t.dim[axis] = fmt_dim_const(n->d, MAX(after, 0));
-    if (after > 0)
-        parts[count++] = ir_broadcast(n->g, value, t.dim, t.rank);
-    return count == 1 ? x : ir_emit(n->g, IR_concat, parts, count, &a);
-}
-
-static void op_pad(fe_node *n)
-{
-    const ir_type t = *fe_type(n, 0);
-    int64_t pads[2 * FMT_RANK_MAX], axes[FMT_RANK_MAX];
-    uint32_t n_pads = 2 * FMT_RANK_MAX, n_axes = FMT_RANK_MAX;
-    fe_span mode = fe_attr_s(n, "mode");
-    if (mode.len && !fe_span_is(mode, "constant")) {
-        fe_refuse(n, "mode '%.*s'", FE_SHOW(mode));
-        return;
-    }
-    if (n->opset >= 11 ? !fe_need_ints(n, 1, "pads", pads, &n_pads) : !fe_attr_ints(n, "pads", pads, n_pads, &n_pads))
-        return;
-    bool some = fe_has(n, 3) && fe_need_ints(n, 3, "axes", axes, &n_axes);
-    n_axes = some ? n_axes : t.rank;
-    ir_id x = fe_in(n, 0), value = fe_has(n, 2) ? ir_reshape(n->g, fe_in(n, 2), NULL, 0)
-                                                : fe_const_like(n, x, fe_attr_f(n, "value", 0));
-    if (fe_good(n) && n_pads != 2 * n_axes)
-        fe_bad(n, "%u pads for %u axes", n_pads, n_axes);
-    for (uint32_t i = 0; i < n_axes && fe_good(n); i++) {
-        uint32_t ax;
-        int64_t b = pads[i], e = pads[n_axes + i];
-        if (b <= -FMT_DIM_LIMIT || b >= FMT_DIM_LIMIT || e <= -FMT_DIM_LIMIT || e >= FMT_DIM_LIMIT)
-            fe_bad(n, "pads beyond 2^48");
-        else if (fe_axis(n, some ? axes[i] : i, t.rank, &ax))
-            x = pad_axis(n, x, ax, b, e, value);
-    }
-    fe_set(n, 0, x);
-}
-
 /* ---- the table ---- */
 
 const fe_op fe_ops_shape[] = {
@@ -767,17 +484,13 @@ const fe_op fe_ops_shape[] = {
     {"Gather", 1, 2, 2, op_gather, IR_gather},
     {"GatherElements", 11, 2, 2, op_gather_elements, 0},
     {"GatherND", 11, 2, 2, op_gather_nd, 0},
-    {"Pad", 2, 1, 4, op_pad, 0},
     {"Range", 11, 3, 3, op_range, 0},
     {"Reshape", 5, 2, 2, op_reshape, 0},
     {"Shape", 1, 1, 1, op_shape, 0},
     {"Size", 1, 1, 1, op_size, 0},
-    {"Slice", 1, 1, 5, op_slice, 0},
-    {"Split", 2, 1, 2, op_split, 0},
     {"Squeeze", 1, 1, 2, op_squeeze, 0},
     {"Tile", 6, 2, 2, op_tile, 0},
     {"Transpose", 1, 1, 1, op_transpose, 0},
-    {"Trilu", 14, 1, 2, op_trilu, 0},
     {"Unsqueeze", 1, 1, 2, op_unsqueeze, 0},
     {NULL, 0, 0, 0, NULL, 0},
 };

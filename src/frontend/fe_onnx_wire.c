@@ -4,7 +4,12 @@
 
 enum { WIRE_VARINT = 0, WIRE_64 = 1, WIRE_BYTES = 2, WIRE_32 = 5 };
 
-typedef struct field { uint32_t number; uint8_t wire; uint64_t u; fe_span s; } field;
+typedef struct field {
+    uint32_t number;
+    uint8_t wire;
+    uint64_t u;
+    fe_span s;
+} field;
 
 static uint64_t read_varint(base_reader *r)
 {
@@ -32,9 +37,15 @@ static bool next_field(base_reader *r, field *f)
     if (tag > UINT32_MAX || f->number == 0)
         r->failed = true;
     switch (f->wire) {
-    case WIRE_VARINT: f->u = read_varint(r); break;
-    case WIRE_64: f->u = base_reader_u64(r); break;
-    case WIRE_32: f->u = base_reader_u32(r); break;
+    case WIRE_VARINT:
+        f->u = read_varint(r);
+        break;
+    case WIRE_64:
+        f->u = base_reader_u64(r);
+        break;
+    case WIRE_32:
+        f->u = base_reader_u32(r);
+        break;
     case WIRE_BYTES: {
         uint64_t len = read_varint(r);
         if (r->failed || len > base_reader_left(r)) {
@@ -45,7 +56,8 @@ static bool next_field(base_reader *r, field *f)
         r->at += len;
         break;
     }
-    default: r->failed = true;
+    default:
+        r->failed = true;
     }
     return !r->failed;
 }
@@ -55,7 +67,11 @@ static bool next_field(base_reader *r, field *f)
 /* INT F32: scalars, the last one wins. TEXT: bytes, the last one wins. ONE: a message that may occur once.
  * MANY: strings or messages. NUMS_V NUMS_4 NUMS_8: repeated varint, 4-byte and 8-byte numbers. flag: offset of a bool set on sight. */
 typedef enum kind { INT, F32, TEXT, ONE, MANY, NUMS_V, NUMS_4, NUMS_8 } kind;
-typedef struct rule { uint32_t number; kind k; uint16_t at, flag; } rule;
+typedef struct rule {
+    uint32_t number;
+    kind k;
+    uint16_t at, flag;
+} rule;
 #define NO_FLAG UINT16_MAX
 
 static uint8_t wire_of(kind k)
@@ -98,27 +114,37 @@ static bool store(const field *f, const rule *ru, fe_span whole, char *out)
     if (ru->flag != NO_FLAG)
         *(bool *)(out + ru->flag) = true;
     switch (ru->k) {
-    case INT: memcpy(p, &f->u, 8); return true;
-    case F32: memcpy(p, &f->u, 4); return true;
-    case TEXT: *(fe_span *)p = f->s; return true;
+    case INT:
+        memcpy(p, &f->u, 8);
+        return true;
+    case F32:
+        memcpy(p, &f->u, 4);
+        return true;
+    case TEXT:
+        *(fe_span *)p = f->s;
+        return true;
     case ONE:
         if (((fe_span *)p)->at)
             return false;
         *(fe_span *)p = f->s;
         return true;
-    case MANY: ((fe_list *)p)->n++; return true;
+    case MANY:
+        ((fe_list *)p)->n++;
+        return true;
     default: {
         fe_nums *nums = (fe_nums *)p;
         size_t n;
         if (!count_nums(f, ru->k, &n))
             return false;
-        nums->in = whole, nums->field = f->number, nums->elem_bytes = num_bytes(ru->k), nums->n += n;
+        nums->in = whole, nums->field = f->number, nums->elem_bytes = num_bytes(ru->k),
+        nums->n += n;
         return true;
     }
     }
 }
 
-static rtx_status fill_lists(fe_span s, base_arena *a, const rule *rules, size_t n, char *out, rtx_err *err)
+static rtx_status fill_lists(fe_span s, base_arena *a, const rule *rules, size_t n, char *out,
+                             rtx_err *err)
 {
     bool any = false;
     for (size_t i = 0; i < n; i++) {
@@ -144,8 +170,8 @@ static rtx_status fill_lists(fe_span s, base_arena *a, const rule *rules, size_t
     return RTX_OK;
 }
 
-static rtx_status read_message(fe_span s, base_arena *a, const rule *rules, size_t n, const char *what, void *out,
-                               size_t out_bytes, rtx_err *err)
+static rtx_status read_message(fe_span s, base_arena *a, const rule *rules, size_t n,
+                               const char *what, void *out, size_t out_bytes, rtx_err *err)
 {
     memset(out, 0, out_bytes);
     base_reader r = base_reader_of(s.at, s.len);
@@ -155,39 +181,42 @@ static rtx_status read_message(fe_span s, base_arena *a, const rule *rules, size
             continue;
         bool packed = ru->k >= NUMS_V && f.wire == WIRE_BYTES;
         if (f.wire != wire_of(ru->k) && !packed)
-            return FAIL(err, CORRUPT, "ONNX %s: field %u has wire type %u; the file is damaged", what, f.number, f.wire);
+            return FAIL(err, CORRUPT, "ONNX %s: field %u has wire type %u; the file is damaged",
+                        what, f.number, f.wire);
         if (!store(&f, ru, s, out))
-            return FAIL(err, CORRUPT, "ONNX %s: field %u is cut short or given twice; the file is damaged", what,
+            return FAIL(err, CORRUPT,
+                        "ONNX %s: field %u is cut short or given twice; the file is damaged", what,
                         f.number);
     }
     if (r.failed)
-        return FAIL(err, CORRUPT, "ONNX %s: damaged at byte %zu of %zu; is the file complete and an ONNX model?", what,
-                    (size_t)(r.at - s.at), s.len);
+        return FAIL(err, CORRUPT,
+                    "ONNX %s: damaged at byte %zu of %zu; is the file complete and an ONNX model?",
+                    what, (size_t)(r.at - s.at), s.len);
     return fill_lists(s, a, rules, n, out, err);
 }
 
-#define AT(m, f) (uint16_t)offsetof(fe_pb_##m, f), NO_FLAG
-#define AT2(m, f, b) (uint16_t)offsetof(fe_pb_##m, f), (uint16_t)offsetof(fe_pb_##m, b)
+#define AT(m, f)     (uint16_t) offsetof(fe_pb_##m, f), NO_FLAG
+#define AT2(m, f, b) (uint16_t) offsetof(fe_pb_##m, f), (uint16_t)offsetof(fe_pb_##m, b)
 
 static const rule rules_opset[] = {{1, TEXT, AT(opset, domain)}, {2, INT, AT(opset, version)}};
 static const rule rules_model[] = {{1, INT, AT(model, ir_version)},
                                    {7, ONE, AT2(model, graph, has_graph)},
                                    {8, MANY, AT(model, opsets)},
                                    {25, MANY, AT(model, functions)}};
-static const rule rules_graph[] = {{1, MANY, AT(graph, nodes)},   {2, TEXT, AT(graph, name)},
-                                   {5, MANY, AT(graph, initializers)}, {11, MANY, AT(graph, inputs)},
-                                   {12, MANY, AT(graph, outputs)}, {15, MANY, AT(graph, sparse)}};
-static const rule rules_node[] = {{1, MANY, AT(node, inputs)}, {2, MANY, AT(node, outputs)},
-                                  {3, TEXT, AT(node, name)},   {4, TEXT, AT(node, op)},
-                                  {5, MANY, AT(node, attrs)},  {7, TEXT, AT(node, domain)},
+static const rule rules_graph[] = {
+    {1, MANY, AT(graph, nodes)},        {2, TEXT, AT(graph, name)},
+    {5, MANY, AT(graph, initializers)}, {11, MANY, AT(graph, inputs)},
+    {12, MANY, AT(graph, outputs)},     {15, MANY, AT(graph, sparse)}};
+static const rule rules_node[] = {{1, MANY, AT(node, inputs)},  {2, MANY, AT(node, outputs)},
+                                  {3, TEXT, AT(node, name)},    {4, TEXT, AT(node, op)},
+                                  {5, MANY, AT(node, attrs)},   {7, TEXT, AT(node, domain)},
                                   {8, TEXT, AT(node, overload)}};
-static const rule rules_attr[] = {{1, TEXT, AT(attr, name)},       {2, F32, AT(attr, f)},
-                                  {3, INT, AT(attr, i)},           {4, TEXT, AT(attr, s)},
-                                  {5, ONE, AT2(attr, t, has_t)},   {6, ONE, AT(attr, g)},
-                                  {7, NUMS_4, AT(attr, floats)},   {8, NUMS_V, AT(attr, ints)},
-                                  {9, MANY, AT(attr, strings)},    {10, MANY, AT(attr, tensors)},
-                                  {11, MANY, AT(attr, graphs)},    {20, INT, AT(attr, type)},
-                                  {21, TEXT, AT(attr, ref)},       {22, ONE, AT(attr, sparse)}};
+static const rule rules_attr[] = {
+    {1, TEXT, AT(attr, name)},     {2, F32, AT(attr, f)},         {3, INT, AT(attr, i)},
+    {4, TEXT, AT(attr, s)},        {5, ONE, AT2(attr, t, has_t)}, {6, ONE, AT(attr, g)},
+    {7, NUMS_4, AT(attr, floats)}, {8, NUMS_V, AT(attr, ints)},   {9, MANY, AT(attr, strings)},
+    {10, MANY, AT(attr, tensors)}, {11, MANY, AT(attr, graphs)},  {20, INT, AT(attr, type)},
+    {21, TEXT, AT(attr, ref)},     {22, ONE, AT(attr, sparse)}};
 static const rule rules_tensor[] = {{1, NUMS_V, AT(tensor, dims)},
                                     {2, INT, AT(tensor, dtype)},
                                     {3, ONE, AT2(tensor, segment, has_segment)},
@@ -202,18 +231,24 @@ static const rule rules_tensor[] = {{1, NUMS_V, AT(tensor, dims)},
                                     {13, MANY, AT(tensor, external)},
                                     {14, INT, AT(tensor, location)}};
 static const rule rules_pair[] = {{1, TEXT, AT(pair, key)}, {2, TEXT, AT(pair, value)}};
-static const rule rules_value[] = {{1, TEXT, AT(value, name)}, {2, ONE, AT2(value, type, has_type)}};
-static const rule rules_type[] = {{1, ONE, AT2(type, tensor, has_tensor)}, {4, ONE, AT(type, sequence)},
-                                  {5, ONE, AT(type, map)}, {8, ONE, AT(type, sparse)}, {9, ONE, AT(type, optional)}};
+static const rule rules_value[] = {{1, TEXT, AT(value, name)},
+                                   {2, ONE, AT2(value, type, has_type)}};
+static const rule rules_type[] = {{1, ONE, AT2(type, tensor, has_tensor)},
+                                  {4, ONE, AT(type, sequence)},
+                                  {5, ONE, AT(type, map)},
+                                  {8, ONE, AT(type, sparse)},
+                                  {9, ONE, AT(type, optional)}};
 static const rule rules_tensor_type[] = {{1, INT, AT(tensor_type, elem)},
                                          {2, ONE, AT2(tensor_type, shape, has_shape)}};
 static const rule rules_shape[] = {{1, MANY, AT(shape, dims)}};
-static const rule rules_dim[] = {{1, INT, AT2(dim, value, has_value)}, {2, TEXT, AT2(dim, param, has_param)}};
-static const rule rules_function[] = {{1, TEXT, AT(function, name)},    {4, MANY, AT(function, inputs)},
-                                      {5, MANY, AT(function, outputs)}, {6, MANY, AT(function, attrs)},
-                                      {7, MANY, AT(function, nodes)},   {9, MANY, AT(function, opsets)},
-                                      {10, TEXT, AT(function, domain)}, {11, MANY, AT(function, attr_defaults)},
-                                      {13, TEXT, AT(function, overload)}};
+static const rule rules_dim[] = {{1, INT, AT2(dim, value, has_value)},
+                                 {2, TEXT, AT2(dim, param, has_param)}};
+static const rule rules_function[] = {
+    {1, TEXT, AT(function, name)},     {4, MANY, AT(function, inputs)},
+    {5, MANY, AT(function, outputs)},  {6, MANY, AT(function, attrs)},
+    {7, MANY, AT(function, nodes)},    {9, MANY, AT(function, opsets)},
+    {10, TEXT, AT(function, domain)},  {11, MANY, AT(function, attr_defaults)},
+    {13, TEXT, AT(function, overload)}};
 
 #define FE_PB_DEFINE(m)                                                                            \
     rtx_status fe_read_##m(fe_span s, base_arena *a, fe_pb_##m *out, rtx_err *err)                 \
@@ -226,7 +261,8 @@ FE_PB_MESSAGES(FE_PB_DEFINE)
 
 fe_nums_at fe_nums_begin(const fe_nums *n)
 {
-    return (fe_nums_at){base_reader_of(n->in.at, n->in.len), base_reader_of(NULL, 0), n->field, n->elem_bytes};
+    return (fe_nums_at){base_reader_of(n->in.at, n->in.len), base_reader_of(NULL, 0), n->field,
+                        n->elem_bytes};
 }
 
 bool fe_nums_next(fe_nums_at *it, uint64_t *out_bits)
@@ -244,9 +280,14 @@ bool fe_nums_next(fe_nums_at *it, uint64_t *out_bits)
         it->pack = base_reader_of(f.s.at, f.s.len);
     }
     switch (it->elem_bytes) {
-    case 4: *out_bits = base_reader_u32(&it->pack); break;
-    case 8: *out_bits = base_reader_u64(&it->pack); break;
-    default: *out_bits = read_varint(&it->pack);
+    case 4:
+        *out_bits = base_reader_u32(&it->pack);
+        break;
+    case 8:
+        *out_bits = base_reader_u64(&it->pack);
+        break;
+    default:
+        *out_bits = read_varint(&it->pack);
     }
     return !it->pack.failed;
 }

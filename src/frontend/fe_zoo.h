@@ -34,6 +34,7 @@ void fe_zoo_llama_block(fe_zoo *z);
 void fe_zoo_vit(fe_zoo *z);
 
 /* spec: "mlp" or "encoder,layers=2,hidden=64". NOT_FOUND lists the names, INVALID the options. */
-RTX_MUST_CHECK rtx_status fe_zoo_build(const char *spec, fmt_dims *dims, ir_graph **out, rtx_err *err);
+RTX_MUST_CHECK rtx_status fe_zoo_build(const char *spec, fmt_dims *dims, ir_graph **out,
+                                       rtx_err *err);
 
 #endif

@@ -5,9 +5,18 @@
 /* ---- parts ---- */
 
 static fmt_dim num(fe_zoo *z, int64_t v) { return fmt_dim_const(z->d, v); }
-static ir_id ew2(fe_zoo *z, ir_op op, ir_id a, ir_id b) { return ir_ew(z->g, op, (ir_id[]){a, b}, 2); }
-static ir_id by(fe_zoo *z, ir_op op, ir_id x, double v) { return ew2(z, op, x, ir_scalar(z->g, FMT_F32, v)); }
-static ir_type type_of(const fe_zoo *z, ir_id x) { return *ir_type_of(z->g, x); } /* the empty node's after a failure */
+static ir_id ew2(fe_zoo *z, ir_op op, ir_id a, ir_id b)
+{
+    return ir_ew(z->g, op, (ir_id[]){a, b}, 2);
+}
+static ir_id by(fe_zoo *z, ir_op op, ir_id x, double v)
+{
+    return ew2(z, op, x, ir_scalar(z->g, FMT_F32, v));
+}
+static ir_type type_of(const fe_zoo *z, ir_id x)
+{
+    return *ir_type_of(z->g, x);
+} /* the empty node's after a failure */
 
 static fmt_dim free_size(fe_zoo *z, const char *name, int64_t hi)
 {
@@ -54,7 +63,8 @@ static ir_id layernorm(fe_zoo *z, ir_id x, int64_t width, double eps)
 static ir_id rmsnorm(fe_zoo *z, ir_id x, int64_t width, double eps)
 {
     ir_id square = mean_last(z, by(z, IR_pow, x, 2));
-    ir_id y = ew2(z, IR_mul, x, ir_emit1(z->g, IR_recip, ir_emit1(z->g, IR_sqrt, by(z, IR_add, square, eps))));
+    ir_id y = ew2(z, IR_mul, x,
+                  ir_emit1(z->g, IR_recip, ir_emit1(z->g, IR_sqrt, by(z, IR_add, square, eps))));
     return ew2(z, IR_mul, fe_zoo_weight(z, &width, 1, 1, 0.1), y);
 }
 
@@ -67,17 +77,23 @@ static ir_id gelu_erf(fe_zoo *z, ir_id x)
 static ir_id gelu_tanh(fe_zoo *z, ir_id x)
 {
     ir_id inner = ew2(z, IR_add, x, by(z, IR_mul, by(z, IR_pow, x, 3), 0.044715));
-    ir_id t = by(z, IR_add, ir_emit1(z->g, IR_tanh, by(z, IR_mul, inner, sqrt(2 / 3.14159265358979323846))), 1);
+    ir_id t =
+        by(z, IR_add,
+           ir_emit1(z->g, IR_tanh, by(z, IR_mul, inner, sqrt(2 / 3.14159265358979323846))), 1);
     return ew2(z, IR_mul, by(z, IR_mul, x, 0.5), t);
 }
 
 /* ---- attention ---- */
 
-typedef struct attn { fmt_dim batch, seq; int64_t hidden, heads, kv_heads, head; } attn;
+typedef struct attn {
+    fmt_dim batch, seq;
+    int64_t hidden, heads, kv_heads, head;
+} attn;
 
 static attn attention_of(fe_zoo *z, fmt_dim batch, fmt_dim seq)
 {
-    attn a = {batch, seq, fe_zoo_get(z, "hidden"), fe_zoo_get(z, "heads"), fe_zoo_get(z, "kv-heads"), 0};
+    attn a = {
+        batch, seq, fe_zoo_get(z, "hidden"), fe_zoo_get(z, "heads"), fe_zoo_get(z, "kv-heads"), 0};
     a.kv_heads = a.kv_heads ? a.kv_heads : a.heads;
     a.head = a.hidden / a.heads;
     return a;
@@ -130,7 +146,8 @@ static ir_id causal_mask(fe_zoo *z, const attn *a)
     ir_id row = ir_emit(z->g, IR_iota, NULL, 0, &at);
     at.i[0] = 1;
     ir_id column = ir_emit(z->g, IR_iota, NULL, 0, &at), seen = ew2(z, IR_le, column, row);
-    ir_id zero = ir_scalar(z->g, FMT_F32, 0), low = ir_scalar(z->g, FMT_F32, -3.4028234663852886e38);
+    ir_id zero = ir_scalar(z->g, FMT_F32, 0),
+          low = ir_scalar(z->g, FMT_F32, -3.4028234663852886e38);
     return ir_ew(z->g, IR_select, (ir_id[]){seen, zero, low}, 3);
 }
 
@@ -155,7 +172,8 @@ static ir_id rope_table(fe_zoo *z, const attn *a, bool cosine)
         }
     ir_id table = ir_const_borrow(z->g, &t, w, (size_t)(rows * a->head) * sizeof *w);
     fmt_dim zero = num(z, 0);
-    return ir_slice(z->g, table, (fmt_dim[]){zero, zero}, (fmt_dim[]){a->seq, t.dim[1]}, (int64_t[]){1, 1});
+    return ir_slice(z->g, table, (fmt_dim[]){zero, zero}, (fmt_dim[]){a->seq, t.dim[1]},
+                    (int64_t[]){1, 1});
 }
 
 /* x cos + (-second half, first half) sin, x[batch,heads,seq,head] */
@@ -165,12 +183,14 @@ static ir_id rotate(fe_zoo *z, ir_id x, ir_id cos_t, ir_id sin_t)
     int64_t head, step[] = {1, 1, 1, 1};
     if (t.rank != 4 || !fmt_dim_is_const(z->d, t.dim[3], &head))
         return 0;
-    fmt_dim zero = num(z, 0), half = num(z, head / 2), size[] = {t.dim[0], t.dim[1], t.dim[2], half};
+    fmt_dim zero = num(z, 0), half = num(z, head / 2),
+            size[] = {t.dim[0], t.dim[1], t.dim[2], half};
     ir_id first = ir_slice(z->g, x, (fmt_dim[]){zero, zero, zero, zero}, size, step);
     ir_id second = ir_slice(z->g, x, (fmt_dim[]){zero, zero, zero, half}, size, step);
     ir_attrs axis = {0};
     axis.i[0] = 3;
-    ir_id turned = ir_emit(z->g, IR_concat, (ir_id[]){ir_emit1(z->g, IR_neg, second), first}, 2, &axis);
+    ir_id turned =
+        ir_emit(z->g, IR_concat, (ir_id[]){ir_emit1(z->g, IR_neg, second), first}, 2, &axis);
     return ew2(z, IR_add, ew2(z, IR_mul, x, cos_t), ew2(z, IR_mul, turned, sin_t));
 }
 
@@ -178,8 +198,10 @@ static ir_id rotate(fe_zoo *z, ir_id x, ir_id cos_t, ir_id sin_t)
 
 void fe_zoo_mlp(fe_zoo *z)
 {
-    int64_t in = fe_zoo_get(z, "in"), hidden = fe_zoo_get(z, "hidden"), layers = fe_zoo_get(z, "layers");
-    ir_id x = input(z, "x", FMT_F32, (fmt_dim[]){free_size(z, "batch", FMT_DIM_LIMIT), num(z, in)}, 2);
+    int64_t in = fe_zoo_get(z, "in"), hidden = fe_zoo_get(z, "hidden"),
+            layers = fe_zoo_get(z, "layers");
+    ir_id x =
+        input(z, "x", FMT_F32, (fmt_dim[]){free_size(z, "batch", FMT_DIM_LIMIT), num(z, in)}, 2);
     for (int64_t i = 0; i < layers && z->g->err.code == RTX_OK; i++) {
         bool last = i + 1 == layers;
         x = linear(z, x, i ? hidden : in, last ? fe_zoo_get(z, "out") : hidden, true);
@@ -200,7 +222,8 @@ void fe_zoo_encoder(fe_zoo *z)
     fmt_dim batch = free_size(z, "batch", FMT_DIM_LIMIT), seq = free_size(z, "seq", FMT_DIM_LIMIT);
     attn a = attention_of(z, batch, seq);
     ir_id x = input(z, "x", FMT_F32, (fmt_dim[]){batch, seq, num(z, a.hidden)}, 3);
-    ir_id mask = ir_cast(z->g, input(z, "attention_mask", FMT_I64, (fmt_dim[]){batch, seq}, 2), FMT_F32);
+    ir_id mask =
+        ir_cast(z->g, input(z, "attention_mask", FMT_I64, (fmt_dim[]){batch, seq}, 2), FMT_F32);
     mask = ir_reshape(z->g, mask, (fmt_dim[]){batch, num(z, 1), num(z, 1), seq}, 4);
     mask = ew2(z, IR_sub, ir_scalar(z->g, FMT_F32, 1), mask);
     mask = by(z, IR_mul, mask, -3.4028234663852886e38);
@@ -215,15 +238,18 @@ void fe_zoo_gpt_block(fe_zoo *z)
 {
     fmt_dim batch = free_size(z, "batch", FMT_DIM_LIMIT), seq = free_size(z, "seq", FMT_DIM_LIMIT);
     attn a = attention_of(z, batch, seq);
-    ir_id x = input(z, "x", FMT_F32, (fmt_dim[]){batch, seq, num(z, a.hidden)}, 3), mask = causal_mask(z, &a);
+    ir_id x = input(z, "x", FMT_F32, (fmt_dim[]){batch, seq, num(z, a.hidden)}, 3),
+          mask = causal_mask(z, &a);
     for (int64_t i = 0; i < fe_zoo_get(z, "layers") && z->g->err.code == RTX_OK; i++) {
         x = ew2(z, IR_add, x, self_attention(z, &a, layernorm(z, x, a.hidden, 1e-5), mask));
-        x = ew2(z, IR_add, x, feed_forward(z, layernorm(z, x, a.hidden, 1e-5), fe_zoo_get(z, "tanh") != 0));
+        x = ew2(z, IR_add, x,
+                feed_forward(z, layernorm(z, x, a.hidden, 1e-5), fe_zoo_get(z, "tanh") != 0));
     }
     ir_output(z->g, "y", x);
 }
 
-static ir_id llama_attention(fe_zoo *z, const attn *a, ir_id x, ir_id mask, ir_id cos_t, ir_id sin_t)
+static ir_id llama_attention(fe_zoo *z, const attn *a, ir_id x, ir_id mask, ir_id cos_t,
+                             ir_id sin_t)
 {
     int64_t kv = a->kv_heads * a->head;
     ir_id q = split_heads(z, a, linear(z, x, a->hidden, a->hidden, false), a->heads);
@@ -244,12 +270,15 @@ static ir_id swiglu(fe_zoo *z, ir_id x)
 
 void fe_zoo_llama_block(fe_zoo *z)
 {
-    fmt_dim batch = free_size(z, "batch", FMT_DIM_LIMIT), seq = free_size(z, "seq", fe_zoo_get(z, "positions"));
+    fmt_dim batch = free_size(z, "batch", FMT_DIM_LIMIT),
+            seq = free_size(z, "seq", fe_zoo_get(z, "positions"));
     attn a = attention_of(z, batch, seq);
-    ir_id x = input(z, "x", FMT_F32, (fmt_dim[]){batch, seq, num(z, a.hidden)}, 3), mask = causal_mask(z, &a);
+    ir_id x = input(z, "x", FMT_F32, (fmt_dim[]){batch, seq, num(z, a.hidden)}, 3),
+          mask = causal_mask(z, &a);
     ir_id cos_t = rope_table(z, &a, true), sin_t = rope_table(z, &a, false);
     for (int64_t i = 0; i < fe_zoo_get(z, "layers") && z->g->err.code == RTX_OK; i++) {
-        x = ew2(z, IR_add, x, llama_attention(z, &a, rmsnorm(z, x, a.hidden, 1e-5), mask, cos_t, sin_t));
+        x = ew2(z, IR_add, x,
+                llama_attention(z, &a, rmsnorm(z, x, a.hidden, 1e-5), mask, cos_t, sin_t));
         x = ew2(z, IR_add, x, swiglu(z, rmsnorm(z, x, a.hidden, 1e-5)));
     }
     ir_output(z->g, "y", x);
@@ -257,8 +286,10 @@ void fe_zoo_llama_block(fe_zoo *z)
 
 void fe_zoo_vit(fe_zoo *z)
 {
-    int64_t rows = fe_zoo_get(z, "positions"), cls = fe_zoo_get(z, "class"), patch = fe_zoo_get(z, "patch");
-    fmt_dim batch = free_size(z, "batch", FMT_DIM_LIMIT), n = free_size(z, "n", rows), zero = num(z, 0);
+    int64_t rows = fe_zoo_get(z, "positions"), cls = fe_zoo_get(z, "class"),
+            patch = fe_zoo_get(z, "patch");
+    fmt_dim batch = free_size(z, "batch", FMT_DIM_LIMIT), n = free_size(z, "n", rows),
+            zero = num(z, 0);
     attn a = attention_of(z, batch, fmt_dim_add(z->d, n, num(z, cls)));
     ir_id x = input(z, "x", FMT_F32, (fmt_dim[]){batch, n, num(z, patch)}, 3);
     x = linear(z, x, patch, a.hidden, true);
@@ -270,7 +301,8 @@ void fe_zoo_vit(fe_zoo *z)
         x = ir_emit(z->g, IR_concat, (ir_id[]){token, x}, 2, &axis);
     }
     ir_id table = fe_zoo_weight(z, (int64_t[]){rows + cls, a.hidden}, 2, 0, 0.1);
-    table = ir_slice(z->g, table, (fmt_dim[]){zero, zero}, (fmt_dim[]){a.seq, num(z, a.hidden)}, (int64_t[]){1, 1});
+    table = ir_slice(z->g, table, (fmt_dim[]){zero, zero}, (fmt_dim[]){a.seq, num(z, a.hidden)},
+                     (int64_t[]){1, 1});
     x = ew2(z, IR_add, x, table);
     for (int64_t i = 0; i < fe_zoo_get(z, "layers") && z->g->err.code == RTX_OK; i++) {
         x = ew2(z, IR_add, x, self_attention(z, &a, layernorm(z, x, a.hidden, 1e-6), 0));

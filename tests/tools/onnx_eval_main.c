@@ -8,12 +8,20 @@
 #include <stdlib.h>
 
 enum { MAX_FILES = 64 };
-typedef struct npy { char *name; char *file; const char *data; fe_bind shape; } npy;
+typedef struct npy {
+    char *name;
+    char *file;
+    const char *data;
+    fe_bind shape;
+} npy;
 
 static bool read_npy(const char *path, npy *out)
 {
-    static const struct { const char *descr; fmt_dtype t; } types[] = {
-        {"<f4", FMT_F32}, {"<i8", FMT_I64}, {"<i4", FMT_I32}, {"|b1", FMT_BOOL}, {"<f8", FMT_F64}, {"<f2", FMT_F16}};
+    static const struct {
+        const char *descr;
+        fmt_dtype t;
+    } types[] = {{"<f4", FMT_F32},  {"<i8", FMT_I64}, {"<i4", FMT_I32},
+                 {"|b1", FMT_BOOL}, {"<f8", FMT_F64}, {"<f2", FMT_F16}};
     size_t bytes;
     if (base_read_file(path, SIZE_MAX, &out->file, &bytes, NULL) != RTX_OK || bytes < 10)
         return false;
@@ -36,8 +44,12 @@ static bool read_npy(const char *path, npy *out)
 
 static rtx_status write_npy(const char *folder, uint32_t index, const ir_tensor *t, rtx_err *err)
 {
-    const char *descr = t->dtype == FMT_F32 ? "<f4" : t->dtype == FMT_I64 ? "<i8" : t->dtype == FMT_I32 ? "<i4"
-                        : t->dtype == FMT_BOOL ? "|b1" : t->dtype == FMT_F64 ? "<f8" : "<f2";
+    const char *descr = t->dtype == FMT_F32    ? "<f4"
+                        : t->dtype == FMT_I64  ? "<i8"
+                        : t->dtype == FMT_I32  ? "<i4"
+                        : t->dtype == FMT_BOOL ? "|b1"
+                        : t->dtype == FMT_F64  ? "<f8"
+                                               : "<f2";
     AUTO_BUF base_buf b;
     base_buf_init(&b, BASE_TAG_CLI, SIZE_MAX);
     base_buf_printf(&b, "{'descr': '%s', 'fortran_order': False, 'shape': (", descr);
@@ -49,11 +61,15 @@ static rtx_status write_npy(const char *folder, uint32_t index, const ir_tensor 
     uint16_t len = (uint16_t)b.len;
     char path[512];
     snprintf(path, sizeof path, "%s/%u.npy", folder, index);
-    base_part parts[] = {{"\x93NUMPY\x01\x00", 8}, {&len, 2}, {b.data, b.len}, {data, (size_t)t->elems * fmt_dtype_bytes(t->dtype)}};
+    base_part parts[] = {{"\x93NUMPY\x01\x00", 8},
+                         {&len, 2},
+                         {b.data, b.len},
+                         {data, (size_t)t->elems * fmt_dtype_bytes(t->dtype)}};
     return base_publish(path, parts, COUNT_OF(parts), err);
 }
 
-static rtx_status evaluate(const ir_graph *g, const npy *files, int n_files, const char *folder, rtx_err *err)
+static rtx_status evaluate(const ir_graph *g, const npy *files, int n_files, const char *folder,
+                           rtx_err *err)
 {
     ir_tensor in[MAX_FILES] = {0}, out[MAX_FILES] = {0};
     rtx_status st = RTX_OK;
@@ -143,7 +159,8 @@ int main(int argc, char **argv)
         st = evaluate(fe_graph(m), files, n_files, argv[2], &err);
     char *report = st == RTX_UNSUPPORTED ? fe_take_report() : NULL;
     if (st != RTX_OK)
-        fprintf(stderr, "%s: %s (%s)\n", rtx_status_name(st), report ? report : err.text, err.where);
+        fprintf(stderr, "%s: %s (%s)\n", rtx_status_name(st), report ? report : err.text,
+                err.where);
     base_free(report);
     fe_close(m);
     for (int i = 0; i < n_files; i++)
