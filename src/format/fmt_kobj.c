@@ -14,6 +14,7 @@ typedef struct elf_view {
     size_t bytes;
     Elf64_Ehdr head;
     Elf64_Phdr code, dynamic; /* the executable segment; the dynamic section */
+    bool has_data;            /* something writable besides the dynamic section */
 } elf_view;
 
 /* Copy n bytes at file offset `at`; false outside the file. Copies, since nothing promises alignment. */
@@ -78,17 +79,17 @@ static rtx_status read_segments(elf_view *v, rtx_err *err)
         c->p_offset > v->bytes || c->p_filesz > v->bytes - c->p_offset)
         return BAD("code segment lies outside the file or does not start at address 0");
     const Elf64_Phdr *d = &v->dynamic;
-    bool only_dynamic = n_writable == 1 && writable.p_vaddr >= d->p_vaddr &&
-                        writable.p_memsz <= d->p_memsz &&
-                        writable.p_vaddr - d->p_vaddr <= d->p_memsz - writable.p_memsz;
-    if (n_writable && !only_dynamic)
-        return BAD("has writable data");
+    v->has_data =
+        n_writable > 1 ||
+        (n_writable == 1 && (writable.p_vaddr < d->p_vaddr || writable.p_memsz > d->p_memsz ||
+                             writable.p_vaddr - d->p_vaddr > d->p_memsz - writable.p_memsz));
     return RTX_OK;
 }
 
-/* What the dynamic section may say: where symbols and strings are. All that asks for work at load time is refused. */
+/* What the dynamic section says: where symbols and strings are, and whether it asks for work at load time. */
 typedef struct dyn_info {
     uint64_t symtab, strtab, strsz;
+    const char *fault; /* work that it asks for, or NULL */
 } dyn_info;
 
 static rtx_status read_dynamic(const elf_view *v, dyn_info *out, rtx_err *err)
@@ -102,18 +103,21 @@ static rtx_status read_dynamic(const elf_view *v, dyn_info *out, rtx_err *err)
         case DT_NULL:
             return out->symtab && out->strtab ? RTX_OK : BAD("has no symbols");
         case DT_NEEDED:
-            return BAD("needs a library");
+            out->fault = "needs a library";
+            break;
         case DT_RELA:
         case DT_REL:
         case DT_JMPREL:
         case DT_RELR:
         case DT_TEXTREL:
-            return BAD("has relocations");
+            out->fault = "has relocations";
+            break;
         case DT_INIT:
         case DT_FINI:
         case DT_INIT_ARRAY:
         case DT_FINI_ARRAY:
-            return BAD("has code that runs on loading");
+            out->fault = "has code that runs on loading";
+            break;
         case DT_SYMTAB:
             out->symtab = d.d_un.d_ptr;
             break;
@@ -178,7 +182,10 @@ static rtx_status view_of(const void *elf, size_t bytes, elf_view *v, dyn_info *
     TRY(read_head(v, err));
     TRY(read_segments(v, err));
     TRY(read_dynamic(v, d, err));
-    return check_imports(v, d, err);
+    TRY(check_imports(v, d, err)); /* first: it names the culprit of what follows */
+    if (d->fault)
+        return BAD("%s", d->fault);
+    return v->has_data ? BAD("has writable data") : RTX_OK;
 }
 
 rtx_status fmt_kobj_read(const void *elf, size_t bytes, fmt_kobj *out, rtx_err *err)
