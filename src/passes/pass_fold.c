@@ -21,14 +21,16 @@ static bool may_fold(const ir_graph *g, const ir_type *t, int64_t limit_bytes)
 }
 
 /* Evaluate one operation over constants in a graph of its own; 0 if it cannot be, or would grow beyond max_bytes. */
-static ir_id eval_op(ir_graph *g, ir_op op, const ir_id *in, uint32_t n_in, const ir_attrs *attrs, int64_t max_bytes)
+static ir_id eval_op(ir_graph *g, ir_op op, const ir_id *in, uint32_t n_in, const ir_attrs *attrs,
+                     int64_t max_bytes)
 {
     ir_graph *one = ir_graph_new(g->dims);
     if (!one)
         return ir_bad(g, RTX_NOMEM, "out of memory");
     ir_id args[64], y, folded = 0;
     for (uint32_t k = 0; k < n_in; k++)
-        args[k] = ir_const_borrow(one, ir_type_of(g, in[k]), ir_const_of(g, in[k])->data, ir_const_of(g, in[k])->bytes);
+        args[k] = ir_const_borrow(one, ir_type_of(g, in[k]), ir_const_of(g, in[k])->data,
+                                  ir_const_of(g, in[k])->bytes);
     y = ir_emit(one, op, args, n_in, attrs);
     ir_output(one, "y", y);
     rtx_err err = {0};
@@ -123,7 +125,8 @@ static bool dims_of(const ir_graph *g, ir_id id, dim_list *out)
         memcpy(out->v, a->dims, sizeof out->v);
         return true;
     }
-    if (pm_is(g, id, IR_broadcast) && t->rank == 1 && fmt_dim_is_const(g->dims, t->dim[0], &n) && n <= FMT_RANK_MAX) {
+    if (pm_is(g, id, IR_broadcast) && t->rank == 1 && fmt_dim_is_const(g->dims, t->dim[0], &n) &&
+        n <= FMT_RANK_MAX) {
         dim_list one;
         if (!dims_of(g, ir_in(g, id, 0), &one) || one.n != 1)
             return false;
@@ -131,7 +134,8 @@ static bool dims_of(const ir_graph *g, ir_id id, dim_list *out)
             out->v[out->n] = one.v[0];
         return true;
     }
-    if (!pm_is(g, id, IR_const) || t->dtype != FMT_I64 || t->rank > 1 || !pm_elems_const(g, t, &n) || n > FMT_RANK_MAX)
+    if (!pm_is(g, id, IR_const) || t->dtype != FMT_I64 || t->rank > 1 ||
+        !pm_elems_const(g, t, &n) || n > FMT_RANK_MAX)
         return false;
     for (out->n = 0; out->n < (uint32_t)n; out->n++) {
         int64_t v;
@@ -154,14 +158,22 @@ static bool nonneg(const ir_graph *g, fmt_dim d, int64_t least)
 static bool dim_op_of(const ir_graph *g, ir_op op, fmt_dim a, fmt_dim b, fmt_dim_op *out)
 {
     switch (op) {
-    case IR_add: return *out = FMT_ADD, true;
-    case IR_sub: return *out = FMT_SUB, true;
-    case IR_mul: return *out = FMT_MUL, true;
-    case IR_min: return *out = FMT_MIN, true;
-    case IR_max: return *out = FMT_MAX, true;
-    case IR_div: return *out = FMT_DIV, nonneg(g, a, 0) && nonneg(g, b, 1);
-    case IR_mod: return *out = FMT_MOD, nonneg(g, a, 0) && nonneg(g, b, 1);
-    default: return false;
+    case IR_add:
+        return *out = FMT_ADD, true;
+    case IR_sub:
+        return *out = FMT_SUB, true;
+    case IR_mul:
+        return *out = FMT_MUL, true;
+    case IR_min:
+        return *out = FMT_MIN, true;
+    case IR_max:
+        return *out = FMT_MAX, true;
+    case IR_div:
+        return *out = FMT_DIV, nonneg(g, a, 0) && nonneg(g, b, 1);
+    case IR_mod:
+        return *out = FMT_MOD, nonneg(g, a, 0) && nonneg(g, b, 1);
+    default:
+        return false;
     }
 }
 
@@ -170,7 +182,8 @@ static bool sizes_select(const ir_graph *g, const pm_node *n, const dim_list *a,
     int64_t at = 0, count;
     out->n = 0;
     if (n->op == IR_slice) {
-        if (!fmt_dim_is_const(g->dims, n->attrs->dims[0], &at) || !fmt_dim_is_const(g->dims, n->attrs->sizes[0], &count))
+        if (!fmt_dim_is_const(g->dims, n->attrs->dims[0], &at) ||
+            !fmt_dim_is_const(g->dims, n->attrs->sizes[0], &count))
             return false;
         for (; count > 0 && at >= 0 && at < a->n; count--, at += n->attrs->list[0])
             out->v[out->n++] = a->v[at];
@@ -196,9 +209,12 @@ static bool sizes_of(const ir_graph *g, const pm_node *n, dim_list *out)
     if (!dims_of(g, n->in[0], &a))
         return false;
     switch (n->op) {
-    case IR_reshape: return *out = a, n->attrs->n_dims <= 1;
-    case IR_slice: return ir_type_of(g, n->in[0])->rank == 1 && sizes_select(g, n, &a, out);
-    case IR_gather: return ir_type_of(g, n->in[0])->rank == 1 && sizes_select(g, n, &a, out);
+    case IR_reshape:
+        return *out = a, n->attrs->n_dims <= 1;
+    case IR_slice:
+        return ir_type_of(g, n->in[0])->rank == 1 && sizes_select(g, n, &a, out);
+    case IR_gather:
+        return ir_type_of(g, n->in[0])->rank == 1 && sizes_select(g, n, &a, out);
     case IR_concat:
         *out = a;
         for (uint32_t k = 1; k < n->n_in; k++) {
@@ -226,7 +242,7 @@ static bool sizes_of(const ir_graph *g, const pm_node *n, dim_list *out)
 /* Arithmetic, selection and joining of sizes gives sizes: dimvals(a) op dimvals(b) = dimvals(a op b). */
 static ir_id fold_sizes(ir_graph *g, const pm_node *n)
 {
-    static const ir_op ops[] = {IR_add, IR_sub, IR_mul,   IR_div,    IR_mod,  IR_min,
+    static const ir_op ops[] = {IR_add, IR_sub,   IR_mul,    IR_div,    IR_mod,    IR_min,
                                 IR_max, IR_slice, IR_gather, IR_concat, IR_reshape};
     bool listed = false, sizes = false;
     for (size_t k = 0; k < COUNT_OF(ops); k++)
@@ -242,7 +258,7 @@ static ir_id fold_sizes(ir_graph *g, const pm_node *n)
     dim_list r;
     if (!sizes || !sizes_of(g, n, &r) || r.n == 0)
         return 0;
-    bool scalar = n->op == IR_reshape ? n->attrs->n_dims == 0
+    bool scalar = n->op == IR_reshape  ? n->attrs->n_dims == 0
                   : n->op == IR_gather ? ir_type_of(g, n->in[1])->rank == 0
                                        : ir_type_of(g, n->in[0])->rank == 0;
     ir_attrs a = {.n_dims = (uint8_t)r.n, .i = {scalar}};
@@ -290,13 +306,42 @@ static ir_id fold_twice(ir_graph *g, const pm_node *n)
     return 0;
 }
 
+/* x without its minus sign, which may stand below broadcasts and reshapes; 0 if it has none. */
+static ir_id unsigned_of(ir_graph *g, ir_id x)
+{
+    if (pm_is(g, x, IR_neg))
+        return ir_in(g, x, 0);
+    if (!pm_is(g, x, IR_broadcast) && !pm_is(g, x, IR_reshape))
+        return 0;
+    ir_id y = unsigned_of(g, ir_in(g, x, 0));
+    ir_attrs view = *ir_attrs_of(g, x);
+    return y ? pass_emit(g, ir_op_of(g, x), &y, 1, &view) : 0;
+}
+
+/* a + (-b) = a - b, a - (-b) = a + b, x * -1 = x / -1 = -x. */
+static ir_id fold_minus(ir_graph *g, const pm_node *n)
+{
+    if ((n->op == IR_mul || n->op == IR_div) && splat_is(g, n->in[1], -1.0))
+        return pm_un(g, IR_neg, n->in[0]);
+    if (n->op == IR_mul && splat_is(g, n->in[0], -1.0))
+        return pm_un(g, IR_neg, n->in[1]);
+    if (n->op != IR_add && n->op != IR_sub)
+        return 0;
+    for (int k = 1; k >= (n->op == IR_add ? 0 : 1); k--) {
+        ir_id y = unsigned_of(g, n->in[k]);
+        if (y || g->err.code)
+            return y ? pm_bin(g, n->op == IR_add ? IR_sub : IR_add, n->in[1 - k], y) : 0;
+    }
+    return 0;
+}
+
 /* Every value of type a is a value of type b. */
 static bool widens(fmt_dtype a, fmt_dtype b)
 {
     static const struct {
         fmt_dtype from, to;
-    } table[] = {{FMT_I32, FMT_I64},  {FMT_I32, FMT_F64},  {FMT_F32, FMT_F64},  {FMT_F16, FMT_F32},
-                 {FMT_F16, FMT_F64},  {FMT_BF16, FMT_F32}, {FMT_BF16, FMT_F64}};
+    } table[] = {{FMT_I32, FMT_I64}, {FMT_I32, FMT_F64},  {FMT_F32, FMT_F64}, {FMT_F16, FMT_F32},
+                 {FMT_F16, FMT_F64}, {FMT_BF16, FMT_F32}, {FMT_BF16, FMT_F64}};
     for (size_t k = 0; k < COUNT_OF(table); k++)
         if (table[k].from == a && table[k].to == b)
             return true;
@@ -331,7 +376,8 @@ static ir_id fold_select(ir_graph *g, const pm_node *n)
     if (ir_is_splat(g, n->in[0], &c))
         return n->in[c != 0 ? 1 : 2];
     if (pm_is(g, n->in[0], IR_not))
-        return pass_emit(g, IR_select, (ir_id[]){ir_in(g, n->in[0], 0), n->in[2], n->in[1]}, 3, NULL);
+        return pass_emit(g, IR_select, (ir_id[]){ir_in(g, n->in[0], 0), n->in[2], n->in[1]}, 3,
+                         NULL);
     return 0;
 }
 
@@ -377,7 +423,8 @@ static ir_id fold_pow(ir_graph *g, const pm_node *n)
 /* 1/x as 1 / x, 1/√x as a reciprocal of a root or a root of a reciprocal: one name each. */
 static ir_id fold_recip(ir_graph *g, const pm_node *n)
 {
-    if (n->op == IR_div && splat_is(g, n->in[0], 1.0) && fmt_dtype_class(ir_type_of(g, n->in[0])->dtype) == 'F')
+    if (n->op == IR_div && splat_is(g, n->in[0], 1.0) &&
+        fmt_dtype_class(ir_type_of(g, n->in[0])->dtype) == 'F')
         return pm_un(g, IR_recip, n->in[1]);
     if (n->op == IR_recip && pm_is(g, n->in[0], IR_sqrt))
         return pm_un(g, IR_rsqrt, ir_in(g, n->in[0], 0));
@@ -386,11 +433,28 @@ static ir_id fold_recip(ir_graph *g, const pm_node *n)
     return 0;
 }
 
+/* a + b = b + a: constants and broadcasts stand second, so that equal work has one text. */
+static ir_id fold_order(ir_graph *g, const pm_node *n)
+{
+    static const ir_op commutative[] = {IR_add, IR_mul, IR_min, IR_max, IR_eq,
+                                        IR_ne,  IR_and, IR_or,  IR_xor};
+    for (size_t k = 0; k < COUNT_OF(commutative); k++) {
+        if (commutative[k] != n->op)
+            continue;
+        bool moves[2];
+        for (int i = 0; i < 2; i++)
+            moves[i] = pm_is(g, n->in[i], IR_broadcast) || pm_is(g, n->in[i], IR_const);
+        return moves[0] && !moves[1] ? pm_bin(g, n->op, n->in[1], n->in[0]) : 0;
+    }
+    return 0;
+}
+
 /* ---- driver ---- */
 
 static const pm_rule rules[] = {
-    fold_dimvals, fold_constant, fold_sizes,  fold_neutral, fold_twice,      fold_cast,
-    fold_select,  fold_logic,    fold_pow,    fold_recip,   pass_fold_views, pass_fold_indices,
+    fold_dimvals, fold_constant,   fold_sizes,        fold_neutral, fold_twice,
+    fold_minus,   fold_cast,       fold_select,       fold_logic,   fold_pow,
+    fold_recip,   pass_fold_views, pass_fold_indices, fold_order,
 };
 
 ir_id pass_emit(ir_graph *g, ir_op op, const ir_id *in, uint32_t n_in, const ir_attrs *attrs)
@@ -401,7 +465,8 @@ ir_id pass_emit(ir_graph *g, ir_op op, const ir_id *in, uint32_t n_in, const ir_
         return ir_emit(g, op, in, n_in, attrs);
     for (uint32_t k = 0; k < n_in; k++)
         if (!(n.in[k] = in[k]))
-            return ir_bad(g, RTX_INTERNAL, "%s: input %u is missing", ir_op_get(op)->name, (unsigned)k);
+            return ir_bad(g, RTX_INTERNAL, "%s: input %u is missing", ir_op_get(op)->name,
+                          (unsigned)k);
     if (attrs)
         copy = *attrs;
     for (int k = 0; k < copy.n_dims; k++)

@@ -10,13 +10,20 @@
 static int decide(ir_op op, int64_t lo, int64_t hi)
 {
     switch (op) {
-    case IR_lt: return hi < 0 ? 1 : lo >= 0 ? 0 : -1;
-    case IR_le: return hi <= 0 ? 1 : lo > 0 ? 0 : -1;
-    case IR_gt: return lo > 0 ? 1 : hi <= 0 ? 0 : -1;
-    case IR_ge: return lo >= 0 ? 1 : hi < 0 ? 0 : -1;
-    case IR_eq: return lo == 0 && hi == 0 ? 1 : lo > 0 || hi < 0 ? 0 : -1;
-    case IR_ne: return lo == 0 && hi == 0 ? 0 : lo > 0 || hi < 0 ? 1 : -1;
-    default: return -1;
+    case IR_lt:
+        return hi < 0 ? 1 : lo >= 0 ? 0 : -1;
+    case IR_le:
+        return hi <= 0 ? 1 : lo > 0 ? 0 : -1;
+    case IR_gt:
+        return lo > 0 ? 1 : hi <= 0 ? 0 : -1;
+    case IR_ge:
+        return lo >= 0 ? 1 : hi < 0 ? 0 : -1;
+    case IR_eq:
+        return lo == 0 && hi == 0 ? 1 : lo > 0 || hi < 0 ? 0 : -1;
+    case IR_ne:
+        return lo == 0 && hi == 0 ? 0 : lo > 0 || hi < 0 ? 1 : -1;
+    default:
+        return -1;
     }
 }
 
@@ -25,8 +32,8 @@ static ir_id fold_compare(ir_graph *g, const pm_node *n)
 {
     pm_index a, b, d;
     int64_t lo, hi;
-    if (n->op < IR_eq || n->op > IR_ge || !pm_index_of(g, n->in[0], &a) || !pm_index_of(g, n->in[1], &b) ||
-        !pm_index_sub(g, &a, &b, &d))
+    if (n->op < IR_eq || n->op > IR_ge || !pm_index_of(g, n->in[0], &a) ||
+        !pm_index_of(g, n->in[1], &b) || !pm_index_sub(g, &a, &b, &d))
         return 0;
     ir_type t = *ir_type_of(g, n->in[0]);
     pm_index_range(g, &d, &t, &lo, &hi);
@@ -93,7 +100,8 @@ static ir_id pick_emit(ir_graph *g, const pick *p)
         small[out] = from[j] >= 0 ? p->part[from[j]].size : fmt_dim_const(g->dims, 1);
         wide[out] = p->dim[j];
     }
-    for (int k = 0; k < p->n; k++) /* axes of size 1 that no index walks: they vanish in the reshape */
+    for (int k = 0; k < p->n;
+         k++) /* axes of size 1 that no index walks: they vanish in the reshape */
         if (p->part[k].along < 0)
             perm[n++] = p->axis + k;
     for (int j = 0; j < tail; j++, out++) {
@@ -106,7 +114,8 @@ static ir_id pick_emit(ir_graph *g, const pick *p)
 }
 
 /* Indices base + step i, proven to lie in [0, size): one part of the axis. More than one stepping axis: no. */
-static bool pick_line(const ir_graph *g, const pm_index *ix, const fmt_dim *dims, fmt_dim size, pick_axis *out)
+static bool pick_line(const ir_graph *g, const pm_index *ix, const fmt_dim *dims, fmt_dim size,
+                      pick_axis *out)
 {
     int64_t step = 1, lo, hi, unused;
     int along = -1;
@@ -117,11 +126,13 @@ static bool pick_line(const ir_graph *g, const pm_index *ix, const fmt_dim *dims
             return false;
         along = j;
     }
-    fmt_dim one = fmt_dim_const(g->dims, 1), count = along < 0 ? one : dims[along], start = ix->base;
+    fmt_dim one = fmt_dim_const(g->dims, 1), count = along < 0 ? one : dims[along],
+            start = ix->base;
     int64_t first;
     if (along < 0 && fmt_dim_is_const(g->dims, start, &first) && first < 0)
         start = fmt_dim_add(g->dims, start, size);
-    fmt_dim last = fmt_dim_mul(g->dims, fmt_dim_const(g->dims, step), fmt_dim_sub(g->dims, count, one));
+    fmt_dim last =
+        fmt_dim_mul(g->dims, fmt_dim_const(g->dims, step), fmt_dim_sub(g->dims, count, one));
     last = fmt_dim_add(g->dims, start, last);
     fmt_dim_range(g->dims, start, &lo, &unused);
     fmt_dim_range(g->dims, fmt_dim_sub(g->dims, size, last), &hi, &unused);
@@ -213,4 +224,7 @@ static ir_id fold_gather_nd(ir_graph *g, const pm_node *n)
 
 static const pm_rule rules[] = {fold_compare, fold_gather, fold_gather_nd};
 
-ir_id pass_fold_indices(ir_graph *g, const pm_node *n) { return pm_first(rules, COUNT_OF(rules), g, n); }
+ir_id pass_fold_indices(ir_graph *g, const pm_node *n)
+{
+    return pm_first(rules, COUNT_OF(rules), g, n);
+}

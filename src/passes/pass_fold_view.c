@@ -22,7 +22,8 @@ static int common_tail(const ir_type *a, const ir_type *b)
 static bool full_slice(const ir_graph *g, const pm_node *n, const ir_type *t)
 {
     for (int j = 0; j < t->rank; j++)
-        if (!fmt_dim_is(g->dims, n->attrs->dims[j], 0) || n->attrs->list[j] != 1 || n->attrs->sizes[j] != t->dim[j])
+        if (!fmt_dim_is(g->dims, n->attrs->dims[j], 0) || n->attrs->list[j] != 1 ||
+            n->attrs->sizes[j] != t->dim[j])
             return false;
     return true;
 }
@@ -42,12 +43,21 @@ static ir_id view_identity(ir_graph *g, const pm_node *n)
     bool same;
     memcpy(to.dim, n->attrs->dims, sizeof to.dim);
     switch (n->op) {
-    case IR_concat: same = n->n_in == 1; break;
-    case IR_slice: same = full_slice(g, n, &t); break;
-    case IR_permute: same = in_order(n->attrs); break;
+    case IR_concat:
+        same = n->n_in == 1;
+        break;
+    case IR_slice:
+        same = full_slice(g, n, &t);
+        break;
+    case IR_permute:
+        same = in_order(n->attrs);
+        break;
     case IR_reshape:
-    case IR_broadcast: same = pm_same_dims(&t, &to); break;
-    default: return 0;
+    case IR_broadcast:
+        same = pm_same_dims(&t, &to);
+        break;
+    default:
+        return 0;
     }
     return same ? n->in[0] : 0;
 }
@@ -136,7 +146,8 @@ static ir_id slice_concat(ir_graph *g, const pm_node *n)
     int64_t axis = attrs_of(g, n->in[0])->i[0];
     if (n->attrs->list[axis] != 1)
         return 0;
-    fmt_dim at = fmt_dim_const(g->dims, 0), end = fmt_dim_add(g->dims, n->attrs->dims[axis], n->attrs->sizes[axis]);
+    fmt_dim at = fmt_dim_const(g->dims, 0),
+            end = fmt_dim_add(g->dims, n->attrs->dims[axis], n->attrs->sizes[axis]);
     for (uint32_t k = 0; k < ir_node_get(g, n->in[0])->n_in; k++) {
         ir_id piece = ir_in(g, n->in[0], k);
         fmt_dim next = fmt_dim_add(g->dims, at, ir_type_of(g, piece)->dim[axis]);
@@ -165,14 +176,16 @@ static ir_id broadcast_form(ir_graph *g, const pm_node *n)
     int lead = n->attrs->n_dims - t.rank, units = 0;
     bool stretches = false;
     for (int j = 0; j < n->attrs->n_dims; j++)
-        stretches |= j < lead ? !pm_unit(g, n->attrs->dims[j]) : n->attrs->dims[j] != t.dim[j - lead];
+        stretches |=
+            j < lead ? !pm_unit(g, n->attrs->dims[j]) : n->attrs->dims[j] != t.dim[j - lead];
     if (!stretches)
         return pm_reshape(g, n->in[0], n->attrs->dims, n->attrs->n_dims);
     while (units < t.rank && pm_unit(g, t.dim[units]))
         units++;
     if (!units)
         return 0;
-    return pm_broadcast(g, pm_reshape(g, n->in[0], t.dim + units, t.rank - units), n->attrs->dims, n->attrs->n_dims);
+    return pm_broadcast(g, pm_reshape(g, n->in[0], t.dim + units, t.rank - units), n->attrs->dims,
+                        n->attrs->n_dims);
 }
 
 /* reshape(broadcast x) = broadcast(reshape x) when only sizes 1 move, or x lives in the trailing sizes that stay. */
@@ -284,8 +297,9 @@ static ir_id sink_broadcast(ir_graph *g, const pm_node *n)
     const fmt_dim *dims = small + t.rank - top;
     for (uint32_t k = 0; k < n->n_in; k++) {
         double v;
-        in[k] = ir_is_splat(g, n->in[k], &v) ? splat_as(g, n->in[k], v, dims, (uint32_t)top)
-                                             : pm_broadcast(g, ir_in(g, n->in[k], 0), dims, (uint32_t)top);
+        in[k] = ir_is_splat(g, n->in[k], &v)
+                    ? splat_as(g, n->in[k], v, dims, (uint32_t)top)
+                    : pm_broadcast(g, ir_in(g, n->in[k], 0), dims, (uint32_t)top);
         if (!in[k])
             return 0;
     }
@@ -303,12 +317,15 @@ static ir_id before_view(ir_graph *g, ir_id lead, ir_id id)
     ir_op op = ir_op_of(g, lead);
     if (pm_is(g, id, op)) {
         ir_type other = type_of(g, ir_in(g, id, 0));
-        bool alike = op == IR_reshape || memcmp(attrs_of(g, id), attrs_of(g, lead), sizeof(ir_attrs)) == 0;
+        bool alike =
+            op == IR_reshape || memcmp(attrs_of(g, id), attrs_of(g, lead), sizeof(ir_attrs)) == 0;
         return alike && pm_same_dims(&other, &src) ? ir_in(g, id, 0) : 0;
     }
     if (op == IR_reshape && pm_is(g, id, IR_broadcast)) {
         ir_id x = ir_in(g, id, 0);
-        return ir_type_of(g, x)->rank <= common_tail(&src, &out) ? pm_broadcast(g, x, src.dim, src.rank) : 0;
+        return ir_type_of(g, x)->rank <= common_tail(&src, &out)
+                   ? pm_broadcast(g, x, src.dim, src.rank)
+                   : 0;
     }
     return 0;
 }
@@ -399,7 +416,8 @@ static ir_id dot_flat(ir_graph *g, const pm_node *n)
         return 0;
     ir_id w = ir_in(g, n->in[1], 0);
     ir_type a = type_of(g, n->in[0]), b = type_of(g, w);
-    if (b.rank != 2 || a.rank <= 2 || b.dim[0] != a.dim[a.rank - 1] || b.dim[1] != type_of(g, n->in[1]).dim[a.rank - 1])
+    if (b.rank != 2 || a.rank <= 2 || b.dim[0] != a.dim[a.rank - 1] ||
+        b.dim[1] != type_of(g, n->in[1]).dim[a.rank - 1])
         return 0;
     fmt_dim flat[2] = {a.dim[0], a.dim[a.rank - 1]};
     for (int j = 1; j < a.rank - 1; j++)
@@ -410,9 +428,13 @@ static ir_id dot_flat(ir_graph *g, const pm_node *n)
 }
 
 static const pm_rule rules[] = {
-    view_identity, view_twice,        permute_twice,     permute_units, slice_twice,    slice_broadcast, slice_concat, broadcast_form,
-    reshape_broadcast, permute_broadcast, permute_merge, sink_broadcast, hoist_view,      reduce_units, reduce_reshape,
-    dot_flat,
+    view_identity,     view_twice,        permute_twice,  permute_units,
+    slice_twice,       slice_broadcast,   slice_concat,   broadcast_form,
+    reshape_broadcast, permute_broadcast, permute_merge,  sink_broadcast,
+    hoist_view,        reduce_units,      reduce_reshape, dot_flat,
 };
 
-ir_id pass_fold_views(ir_graph *g, const pm_node *n) { return pm_first(rules, COUNT_OF(rules), g, n); }
+ir_id pass_fold_views(ir_graph *g, const pm_node *n)
+{
+    return pm_first(rules, COUNT_OF(rules), g, n);
+}

@@ -32,8 +32,8 @@ typedef struct plan {
 /* id = dot(a, constant [K,N]) of rank 2. */
 static bool weight_dot(const ir_graph *g, ir_id id)
 {
-    return pm_is(g, id, IR_dot) && pm_is(g, ir_in(g, id, 1), IR_const) && ir_type_of(g, id)->rank == 2 &&
-           !pm_is(g, ir_in(g, id, 0), IR_const);
+    return pm_is(g, id, IR_dot) && pm_is(g, ir_in(g, id, 1), IR_const) &&
+           ir_type_of(g, id)->rank == 2 && !pm_is(g, ir_in(g, id, 0), IR_const);
 }
 
 /* id = dot + broadcast of a constant vector; gives both. */
@@ -43,7 +43,8 @@ static bool bias_add(const ir_graph *g, ir_id id, ir_id *out_dot, ir_id *out_bia
         return false;
     for (uint32_t k = 0; k < 2; k++) {
         ir_id dot = ir_in(g, id, k), b = ir_in(g, id, 1 - k);
-        if (!weight_dot(g, dot) || !pm_is(g, b, IR_broadcast) || !pm_is(g, ir_in(g, b, 0), IR_const))
+        if (!weight_dot(g, dot) || !pm_is(g, b, IR_broadcast) ||
+            !pm_is(g, ir_in(g, b, 0), IR_const))
             continue;
         const ir_type *t = ir_type_of(g, ir_in(g, b, 0));
         *out_dot = dot;
@@ -116,7 +117,8 @@ static void form_groups(const ir_graph *g, plan *p)
 /* ---- rewriting ---- */
 
 /* Join constants of the members column by column: rows × Σ cols. */
-static ir_id join_columns(ir_graph *g, const ir_graph *old, const plan *p, const group *q, bool bias)
+static ir_id join_columns(ir_graph *g, const ir_graph *old, const plan *p, const group *q,
+                          bool bias)
 {
     ir_id first = bias ? p->members[q->first].bias : p->members[q->first].weight;
     ir_type t = *ir_type_of(old, first);
@@ -132,7 +134,8 @@ static ir_id join_columns(ir_graph *g, const ir_graph *old, const plan *p, const
         const char *from = ir_const_of(old, bias ? m->bias : m->weight)->data;
         size_t row = (size_t)m->cols * sizeof(float);
         for (int64_t r = 0; row && r < rows; r++)
-            memcpy(data + (size_t)(r * q->cols + m->first) * sizeof(float), from + (size_t)r * row, row);
+            memcpy(data + (size_t)(r * q->cols + m->first) * sizeof(float), from + (size_t)r * row,
+                   row);
     }
     t.dim[t.rank - 1] = fmt_dim_const(g->dims, q->cols);
     return ir_const_copy(g, &t, data, bytes);
@@ -155,7 +158,8 @@ static ir_id merged(ir_graph *g, const ir_graph *old, const plan *p, group *q, i
 static ir_id columns(ir_graph *g, ir_id x, const member *m)
 {
     fmt_dim rows = ir_type_of(g, x)->dim[0], zero = fmt_dim_const(g->dims, 0);
-    fmt_dim start[2] = {zero, fmt_dim_const(g->dims, m->first)}, size[2] = {rows, fmt_dim_const(g->dims, m->cols)};
+    fmt_dim start[2] = {zero, fmt_dim_const(g->dims, m->first)},
+            size[2] = {rows, fmt_dim_const(g->dims, m->cols)};
     return pm_slice(g, x, start, size, (int64_t[]){1, 1});
 }
 

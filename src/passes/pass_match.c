@@ -108,7 +108,8 @@ static ir_id copy_rule(void *ctx, const ir_graph *old, ir_id old_id, ir_graph *g
 }
 
 /* One round: the rule, then a plain copy that leaves out what the rule no longer uses. */
-static rtx_status one_round(const ir_graph *g, ir_rule rule, void *ctx, ir_graph **out, rtx_err *err)
+static rtx_status one_round(const ir_graph *g, ir_rule rule, void *ctx, ir_graph **out,
+                            rtx_err *err)
 {
     ir_graph *next = NULL;
     TRY(ir_rewrite(g, rule, ctx, &next, err));
@@ -117,7 +118,8 @@ static rtx_status one_round(const ir_graph *g, ir_rule rule, void *ctx, ir_graph
     return s;
 }
 
-rtx_status pm_fixed_point(const ir_graph *g, ir_rule rule, void *ctx, int max_rounds, ir_graph **out, rtx_err *err)
+rtx_status pm_fixed_point(const ir_graph *g, ir_rule rule, void *ctx, int max_rounds,
+                          ir_graph **out, rtx_err *err)
 {
     ir_graph *cur = NULL;
     for (int round = 0; round < max_rounds; round++) {
@@ -141,7 +143,8 @@ bool pm_near(double a, double b) { return a == b || fabs(a - b) <= 1e-6 * fmax(f
 
 bool pm_same_dims(const ir_type *a, const ir_type *b)
 {
-    return a->rank == b->rank && (a->rank == 0 || memcmp(a->dim, b->dim, a->rank * sizeof a->dim[0]) == 0);
+    return a->rank == b->rank &&
+           (a->rank == 0 || memcmp(a->dim, b->dim, a->rank * sizeof a->dim[0]) == 0);
 }
 
 bool pm_elems_const(const ir_graph *g, const ir_type *t, int64_t *out_elems)
@@ -182,12 +185,14 @@ static int view_axis(const ir_graph *g, ir_id id, int a, const int8_t *unit_map)
 {
     const ir_type *out = ir_type_of(g, id), *in = ir_type_of(g, ir_in(g, id, 0));
     switch (ir_op_of(g, id)) {
-    case IR_permute: return (int)ir_attrs_of(g, id)->list[a];
+    case IR_permute:
+        return (int)ir_attrs_of(g, id)->list[a];
     case IR_broadcast: {
         int b = a - (out->rank - in->rank);
         return b < 0 || pm_unit(g, in->dim[b]) ? -1 : b;
     }
-    default: return unit_map[a];
+    default:
+        return unit_map[a];
     }
 }
 
@@ -200,7 +205,8 @@ pm_view pm_look(const ir_graph *g, ir_id id)
         ir_op op = ir_op_of(g, v.core);
         int8_t unit_map[FMT_RANK_MAX];
         if (op == IR_reshape) {
-            if (!pm_unit_map(g, ir_type_of(g, ir_in(g, v.core, 0)), ir_type_of(g, v.core), unit_map))
+            if (!pm_unit_map(g, ir_type_of(g, ir_in(g, v.core, 0)), ir_type_of(g, v.core),
+                             unit_map))
                 return v;
         } else if (op != IR_broadcast && op != IR_permute) {
             return v;
@@ -274,14 +280,18 @@ bool pm_take(ir_id *list, uint8_t *n, ir_id id)
     return false;
 }
 
-static bool is_float(const ir_graph *g, ir_id id) { return fmt_dtype_class(ir_type_of(g, id)->dtype) == 'F'; }
+static bool is_float(const ir_graph *g, ir_id id)
+{
+    return fmt_dtype_class(ir_type_of(g, id)->dtype) == 'F';
+}
 
 typedef struct collect_how {
     ir_id stop;
     bool rows;
 } collect_how;
 
-static bool collect(const ir_graph *g, ir_id id, collect_how how, bool below, int depth, pm_product *p)
+static bool collect(const ir_graph *g, ir_id id, collect_how how, bool below, int depth,
+                    pm_product *p)
 {
     double v;
     if (how.rows)
@@ -382,7 +392,8 @@ static bool poly(const ir_graph *g, ir_id id, ir_id x, int depth, double c[4])
         return true;
     }
     if (op == IR_pow) {
-        if (!ir_is_splat(g, ir_in(g, id, 1), &v) || (v != 2 && v != 3) || !poly(g, ir_in(g, id, 0), x, depth + 1, a))
+        if (!ir_is_splat(g, ir_in(g, id, 1), &v) || (v != 2 && v != 3) ||
+            !poly(g, ir_in(g, id, 0), x, depth + 1, a))
             return false;
         return poly_mul(a, a, c) && (v == 2 || (memcpy(b, c, sizeof b), poly_mul(a, b, c)));
     }
@@ -421,7 +432,8 @@ static bool index_const(const ir_graph *g, ir_id id, pm_index *out)
 {
     const ir_type *t = ir_type_of(g, id);
     int64_t n, stride[FMT_RANK_MAX], dim[FMT_RANK_MAX], step[FMT_RANK_MAX], s = 1;
-    if ((t->dtype != FMT_I64 && t->dtype != FMT_I32) || !pm_elems_const(g, t, &n) || n == 0 || n > 65536)
+    if ((t->dtype != FMT_I64 && t->dtype != FMT_I32) || !pm_elems_const(g, t, &n) || n == 0 ||
+        n > 65536)
         return false;
     int64_t base = const_int(g, id, 0);
     for (int j = t->rank - 1; j >= 0; j--) {
@@ -434,7 +446,8 @@ static bool index_const(const ir_graph *g, ir_id id, pm_index *out)
     for (int64_t at = 0; at < n; at++) {
         int64_t want = base;
         for (int j = 0; j < t->rank; j++)
-            want = (int64_t)((uint64_t)want + (uint64_t)step[j] * (uint64_t)(at / stride[j] % dim[j]));
+            want =
+                (int64_t)((uint64_t)want + (uint64_t)step[j] * (uint64_t)(at / stride[j] % dim[j]));
         if (const_int(g, id, at) != want)
             return false;
     }
@@ -458,7 +471,8 @@ static bool is_level(const ir_graph *g, const pm_index *x) /* the same value eve
 }
 
 /* out = a * ka + b * kb with constants ka, kb of +1 or -1 for sums, or a level b for products. */
-static bool index_combine(const ir_graph *g, ir_op op, const pm_index *a, const pm_index *b, pm_index *out)
+static bool index_combine(const ir_graph *g, ir_op op, const pm_index *a, const pm_index *b,
+                          pm_index *out)
 {
     fmt_dims *p = g->dims;
     if (op == IR_mul) {
@@ -488,7 +502,8 @@ static bool index_view(const ir_graph *g, ir_id id, const pm_index *in, pm_index
     out->base = in->base;
     if (ir_op_of(g, id) == IR_slice) {
         for (int j = 0; j < out->rank; j++) {
-            out->base = fmt_dim_add(g->dims, out->base, fmt_dim_mul(g->dims, in->step[j], a->dims[j]));
+            out->base =
+                fmt_dim_add(g->dims, out->base, fmt_dim_mul(g->dims, in->step[j], a->dims[j]));
             out->step[j] = fmt_dim_mul(g->dims, in->step[j], fmt_dim_const(g->dims, a->list[j]));
         }
         return true;
@@ -520,7 +535,9 @@ static bool index_rec(const ir_graph *g, ir_id id, int depth, pm_index *out)
     for (int j = 0; j < t->rank; j++)
         out->step[j] = fmt_dim_const(g->dims, 0);
     switch (ir_op_of(g, id)) {
-    case IR_const: ok = index_const(g, id, out); break;
+    case IR_const:
+        ok = index_const(g, id, out);
+        break;
     case IR_iota:
         out->step[attrs->i[0]] = fmt_dim_const(g->dims, 1);
         ok = true;
@@ -529,18 +546,24 @@ static bool index_rec(const ir_graph *g, ir_id id, int depth, pm_index *out)
         out->base = attrs->dims[0];
         ok = attrs->n_dims == 1;
         break;
-    case IR_cast: ok = index_rec(g, ir_in(g, id, 0), depth + 1, out); break;
+    case IR_cast:
+        ok = index_rec(g, ir_in(g, id, 0), depth + 1, out);
+        break;
     case IR_add:
     case IR_sub:
     case IR_mul:
-        ok = index_rec(g, ir_in(g, id, 0), depth + 1, &a) && index_rec(g, ir_in(g, id, 1), depth + 1, &b) &&
+        ok = index_rec(g, ir_in(g, id, 0), depth + 1, &a) &&
+             index_rec(g, ir_in(g, id, 1), depth + 1, &b) &&
              index_combine(g, ir_op_of(g, id), &a, &b, out);
         break;
     case IR_reshape:
     case IR_broadcast:
     case IR_permute:
-    case IR_slice: ok = index_rec(g, ir_in(g, id, 0), depth + 1, &a) && index_view(g, id, &a, out); break;
-    default: break;
+    case IR_slice:
+        ok = index_rec(g, ir_in(g, id, 0), depth + 1, &a) && index_view(g, id, &a, out);
+        break;
+    default:
+        break;
     }
     for (int j = 0; ok && j < out->rank; j++) {
         if (pm_unit(g, t->dim[j]))
@@ -560,10 +583,13 @@ bool pm_index_sub(const ir_graph *g, const pm_index *a, const pm_index *b, pm_in
 
 static int64_t clamp(double v)
 {
-    return v >= (double)FMT_DIM_LIMIT ? FMT_DIM_LIMIT : v <= -(double)FMT_DIM_LIMIT ? -FMT_DIM_LIMIT : (int64_t)v;
+    return v >= (double)FMT_DIM_LIMIT    ? FMT_DIM_LIMIT
+           : v <= -(double)FMT_DIM_LIMIT ? -FMT_DIM_LIMIT
+                                         : (int64_t)v;
 }
 
-void pm_index_range(const ir_graph *g, const pm_index *x, const ir_type *t, int64_t *out_lo, int64_t *out_hi)
+void pm_index_range(const ir_graph *g, const pm_index *x, const ir_type *t, int64_t *out_lo,
+                    int64_t *out_hi)
 {
     int64_t lo, hi;
     fmt_dim_range(g->dims, x->base, &lo, &hi);

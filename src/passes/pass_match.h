@@ -20,23 +20,33 @@ ir_id pm_reshape(ir_graph *g, ir_id x, const fmt_dim *dims, uint32_t rank);
 ir_id pm_broadcast(ir_graph *g, ir_id x, const fmt_dim *dims, uint32_t rank);
 ir_id pm_permute(ir_graph *g, ir_id x, const int64_t *perm);
 ir_id pm_swap_last(ir_graph *g, ir_id x); /* exchange the last two axes */
-ir_id pm_slice(ir_graph *g, ir_id x, const fmt_dim *start, const fmt_dim *size, const int64_t *step);
+ir_id pm_slice(ir_graph *g, ir_id x, const fmt_dim *start, const fmt_dim *size,
+               const int64_t *step);
 ir_id pm_splat(ir_graph *g, fmt_dtype t, double v, const fmt_dim *dims, uint32_t rank);
 ir_id pm_scaled(ir_graph *g, ir_id x, double scale); /* x * scale; x itself for 1 */
 /* True when two graphs are node for node the same: a fixed point. */
 bool pm_same_graph(const ir_graph *a, const ir_graph *b);
 /* Apply rule until nothing changes, at most max_rounds times, dropping dead nodes after each round. */
-RTX_MUST_CHECK rtx_status pm_fixed_point(const ir_graph *g, ir_rule rule, void *ctx, int max_rounds, ir_graph **out,
-                                         rtx_err *err);
+RTX_MUST_CHECK rtx_status pm_fixed_point(const ir_graph *g, ir_rule rule, void *ctx, int max_rounds,
+                                         ir_graph **out, rtx_err *err);
 
 /* ---- small questions ---- */
 
-static inline bool pm_is(const ir_graph *g, ir_id id, ir_op op) { return id && ir_op_of(g, id) == op; }
+static inline bool pm_is(const ir_graph *g, ir_id id, ir_op op)
+{
+    return id && ir_op_of(g, id) == op;
+}
 static inline bool pm_unit(const ir_graph *g, fmt_dim d) { return fmt_dim_is(g->dims, d, 1); }
-static inline bool pm_elementwise(const ir_graph *g, ir_id id) { return ir_op_get(ir_op_of(g, id))->elementwise; }
-bool pm_near(double a, double b); /* equal to 1e-6 relative: a constant written in f32, or computed in another order */
+static inline bool pm_elementwise(const ir_graph *g, ir_id id)
+{
+    return ir_op_get(ir_op_of(g, id))->elementwise;
+}
+bool pm_near(
+    double a,
+    double b); /* equal to 1e-6 relative: a constant written in f32, or computed in another order */
 bool pm_same_dims(const ir_type *a, const ir_type *b);
-bool pm_elems_const(const ir_graph *g, const ir_type *t, int64_t *out_elems); /* true when every size is a constant */
+bool pm_elems_const(const ir_graph *g, const ir_type *t,
+                    int64_t *out_elems); /* true when every size is a constant */
 /* For each axis of `to` the axis of `from` it comes from, -1 for sizes 1, when the two differ only in sizes 1. */
 bool pm_unit_map(const ir_graph *g, const ir_type *from, const ir_type *to, int8_t *map);
 
@@ -92,7 +102,8 @@ typedef struct pm_index {
 bool pm_index_of(const ir_graph *g, ir_id id, pm_index *out);
 bool pm_index_sub(const ir_graph *g, const pm_index *a, const pm_index *b, pm_index *out);
 /* Proven range of all elements, clamped to ± FMT_DIM_LIMIT. */
-void pm_index_range(const ir_graph *g, const pm_index *x, const ir_type *t, int64_t *out_lo, int64_t *out_hi);
+void pm_index_range(const ir_graph *g, const pm_index *x, const ir_type *t, int64_t *out_lo,
+                    int64_t *out_hi);
 
 /* ---- rule sets in files of their own ---- */
 
@@ -102,7 +113,8 @@ typedef struct pm_node {
     ir_id in[64];
     const ir_attrs *attrs; /* a copy of the caller: stable while rules emit */
 } pm_node;
-typedef ir_id (*pm_rule)(ir_graph *g, const pm_node *n); /* the simpler node, or 0 = does not apply */
+typedef ir_id (*pm_rule)(ir_graph *g,
+                         const pm_node *n); /* the simpler node, or 0 = does not apply */
 /* The first rule that applies, or 0. */
 ir_id pm_first(const pm_rule *rules, size_t n_rules, ir_graph *g, const pm_node *n);
 ir_id pass_fold_views(ir_graph *g, const pm_node *n);   /* pass_fold_view.c */

@@ -10,8 +10,8 @@
 
 enum { RAISE_ROUNDS_MAX = 4 };
 
-#define ROOT_HALF 0.70710678118654752  /* 1/√2 */
-#define ROOT_2_PI 0.79788456080286536  /* √(2/π) */
+#define ROOT_HALF 0.70710678118654752 /* 1/√2 */
+#define ROOT_2_PI 0.79788456080286536 /* √(2/π) */
 #define GELU_CUBE 0.044715
 
 /* ---- gates: y times a function of y that goes from 0 to 1 ---- */
@@ -90,7 +90,8 @@ static bool activation_of(const ir_graph *g, const gate *q, ir_id y, double scal
     if (!pm_poly_of(g, q->arg, y, c) || c[0] != 0 || c[2] != 0 || c[1] == 0)
         return false;
     bool odd = q->fn == IR_erf || q->fn == IR_tanh;
-    return (odd ? odd_gate(q, c, scale, out) : sigmoid_gate(q, c, scale, out)) && pm_near(out->r, 1.0);
+    return (odd ? odd_gate(q, c, scale, out) : sigmoid_gate(q, c, scale, out)) &&
+           pm_near(out->r, 1.0);
 }
 
 /* op(k y) times what is left of the product. silu times one tensor is swiglu. */
@@ -117,7 +118,8 @@ static int parts_of(const ir_graph *g, ir_id arg, ir_id *parts)
     parts[n++] = arg;
     for (int at = 0; at < n; at++) {
         ir_op op = ir_op_of(g, parts[at]);
-        if (op != IR_add && op != IR_sub && op != IR_mul && op != IR_div && op != IR_pow && op != IR_neg)
+        if (op != IR_add && op != IR_sub && op != IR_mul && op != IR_div && op != IR_pow &&
+            op != IR_neg)
             continue;
         for (uint32_t k = 0; k < ir_node_get(g, parts[at])->n_in; k++) {
             ir_id in = ir_in(g, parts[at], k);
@@ -156,7 +158,9 @@ static ir_id raise_product(ir_graph *g, ir_id id)
         return 0;
     for (uint8_t i = 0; i < p.n_num + p.n_den; i++) {
         bool below = i >= p.n_num;
-        ir_id r = gate_of(g, below ? p.den[i - p.n_num] : p.num[i], below, &q) ? raise_gated(g, id, &q) : 0;
+        ir_id r = gate_of(g, below ? p.den[i - p.n_num] : p.num[i], below, &q)
+                      ? raise_gated(g, id, &q)
+                      : 0;
         if (r || g->err.code)
             return r;
     }
@@ -180,8 +184,9 @@ static ir_id raise_sum(ir_graph *g, ir_id id)
             for (int j = 0; j < n; j++) {
                 pm_product p, y, none = {.scale = 1.0};
                 activation a;
-                if (!pm_product_of(g, ir_in(g, id, k), parts[j], &p) || !pm_product_of(g, ir_in(g, id, 1 - k), parts[j], &y) ||
-                    p.n_num != 2 || p.n_den || y.n_num != 1 || y.n_den || y.num[0] != parts[j] ||
+                if (!pm_product_of(g, ir_in(g, id, k), parts[j], &p) ||
+                    !pm_product_of(g, ir_in(g, id, 1 - k), parts[j], &y) || p.n_num != 2 ||
+                    p.n_den || y.n_num != 1 || y.n_den || y.num[0] != parts[j] ||
                     !pm_take(p.num, &p.n_num, f) || p.num[0] != parts[j])
                     continue;
                 gate q = {f, ir_in(g, f, 0), ir_op_of(g, f), p.scale, y.scale, false};
@@ -198,8 +203,9 @@ static ir_id raise_sigmoid(ir_graph *g, ir_id id)
 {
     pm_product p;
     gate q;
-    if ((!pm_is(g, id, IR_div) && !pm_is(g, id, IR_recip)) || !pm_product_of(g, id, 0, &p) || p.n_num || p.n_den != 1 ||
-        !gate_of(g, p.den[0], true, &q) || q.add == 0 || !pm_near(q.mul, q.add) || !pm_near(p.scale, q.add))
+    if ((!pm_is(g, id, IR_div) && !pm_is(g, id, IR_recip)) || !pm_product_of(g, id, 0, &p) ||
+        p.n_num || p.n_den != 1 || !gate_of(g, p.den[0], true, &q) || q.add == 0 ||
+        !pm_near(q.mul, q.add) || !pm_near(p.scale, q.add))
         return 0;
     pm_line u = pm_line_of(g, q.arg);
     ir_id x = u.add == 0 ? pm_scaled(g, u.core, -u.mul) : pm_un(g, IR_neg, q.arg);
@@ -221,7 +227,8 @@ static ir_id raise_swiglu(ir_graph *g, ir_id id)
 
 ir_id pass_raise_activation(ir_graph *g, ir_id id)
 {
-    static ir_id (*const rules[])(ir_graph *, ir_id) = {raise_product, raise_sum, raise_sigmoid, raise_swiglu};
+    static ir_id (*const rules[])(ir_graph *, ir_id) = {raise_product, raise_sum, raise_sigmoid,
+                                                        raise_swiglu};
     for (size_t i = 0; i < COUNT_OF(rules); i++) {
         ir_id r = rules[i](g, id);
         if (r || g->err.code)
@@ -234,8 +241,8 @@ ir_id pass_raise_activation(ir_graph *g, ir_id id)
 
 static ir_id raise_node(void *ctx, const ir_graph *old, ir_id old_id, ir_graph *g, const ir_id *in)
 {
-    static ir_id (*const groups[])(ir_graph *, ir_id) = {pass_raise_norm, pass_raise_activation, pass_raise_rope,
-                                                          pass_raise_attention};
+    static ir_id (*const groups[])(ir_graph *, ir_id) = {pass_raise_norm, pass_raise_activation,
+                                                         pass_raise_rope, pass_raise_attention};
     (void)ctx;
     ir_id id = pass_emit_copy(g, old, old_id, in);
     for (size_t i = 0; id && i < COUNT_OF(groups); i++) {

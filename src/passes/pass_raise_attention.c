@@ -65,8 +65,11 @@ static bool read_select(ir_graph *g, ir_id id, double scale, int depth, scores *
             continue;
         ir_type t = *ir_type_of(g, id);
         ir_id zero = pm_splat(g, t.dtype, 0.0, t.dim, t.rank);
-        ir_id mask = zero ? pass_emit(g, IR_select, k == 1 ? (ir_id[]){cond, zero, value} : (ir_id[]){cond, value, zero}, 3, NULL)
-                          : 0;
+        ir_id mask =
+            zero ? pass_emit(g, IR_select,
+                             k == 1 ? (ir_id[]){cond, zero, value} : (ir_id[]){cond, value, zero},
+                             3, NULL)
+                 : 0;
         return mask && add_mask(g, s, mask, scale) && read_scores(g, x, scale, depth + 1, s);
     }
     return false;
@@ -77,7 +80,8 @@ static bool read_sum(ir_graph *g, ir_id id, double scale, int depth, scores *s)
     bool sub = pm_is(g, id, IR_sub);
     for (uint32_t k = 0; k < (sub ? 1u : 2u); k++) {
         scores t = *s;
-        if (add_mask(g, &t, ir_in(g, id, 1 - k), sub ? -scale : scale) && read_scores(g, ir_in(g, id, k), scale, depth + 1, &t)) {
+        if (add_mask(g, &t, ir_in(g, id, 1 - k), sub ? -scale : scale) &&
+            read_scores(g, ir_in(g, id, k), scale, depth + 1, &t)) {
             *s = t;
             return true;
         }
@@ -97,18 +101,25 @@ static bool read_scores(ir_graph *g, ir_id id, double scale, int depth, scores *
         if (!s->n_masks)
             s->shape = *ir_type_of(g, id);
         return true;
-    case IR_neg: return read_scores(g, ir_in(g, id, 0), -scale, depth + 1, s);
+    case IR_neg:
+        return read_scores(g, ir_in(g, id, 0), -scale, depth + 1, s);
     case IR_mul:
         for (uint32_t k = 0; k < 2; k++)
             if (ir_is_splat(g, ir_in(g, id, k), &v))
                 return read_scores(g, ir_in(g, id, 1 - k), scale * v, depth + 1, s);
         return false;
-    case IR_div: return ir_is_splat(g, ir_in(g, id, 1), &v) && read_scores(g, ir_in(g, id, 0), scale / v, depth + 1, s);
-    case IR_reshape: return batch_reshape(g, id) && read_scores(g, ir_in(g, id, 0), scale, depth + 1, s);
-    case IR_select: return read_select(g, id, scale, depth, s);
+    case IR_div:
+        return ir_is_splat(g, ir_in(g, id, 1), &v) &&
+               read_scores(g, ir_in(g, id, 0), scale / v, depth + 1, s);
+    case IR_reshape:
+        return batch_reshape(g, id) && read_scores(g, ir_in(g, id, 0), scale, depth + 1, s);
+    case IR_select:
+        return read_select(g, id, scale, depth, s);
     case IR_add:
-    case IR_sub: return read_sum(g, id, scale, depth, s);
-    default: return false;
+    case IR_sub:
+        return read_sum(g, id, scale, depth, s);
+    default:
+        return false;
     }
 }
 
@@ -118,25 +129,30 @@ static bool const_element(const ir_graph *g, ir_id id, int64_t at, double *out)
 {
     const char *data = ir_const_of(g, id)->data;
     switch (ir_type_of(g, id)->dtype) {
-    case FMT_BOOL: *out = data[at] != 0; return true;
+    case FMT_BOOL:
+        *out = data[at] != 0;
+        return true;
     case FMT_F32: {
         float f;
         memcpy(&f, data + 4 * at, 4);
         *out = f;
         return true;
     }
-    default: return false;
+    default:
+        return false;
     }
 }
 
 /* A constant table of 2 axes (others 1) that is *out_in where j ≤ i + *out_off and *out_off_value elsewhere. */
-static bool const_triangle(const ir_graph *g, ir_id id, int64_t *out_off, double *out_in, double *out_out)
+static bool const_triangle(const ir_graph *g, ir_id id, int64_t *out_off, double *out_in,
+                           double *out_out)
 {
     const ir_type *t = ir_type_of(g, id);
     int64_t n, rows, cols;
     if (!pm_is(g, id, IR_const) || t->rank < 2 || !pm_elems_const(g, t, &n) ||
-        !fmt_dim_is_const(g->dims, t->dim[t->rank - 2], &rows) || !fmt_dim_is_const(g->dims, t->dim[t->rank - 1], &cols) ||
-        n != rows * cols || n < 2 || n > 1 << 24)
+        !fmt_dim_is_const(g->dims, t->dim[t->rank - 2], &rows) ||
+        !fmt_dim_is_const(g->dims, t->dim[t->rank - 1], &cols) || n != rows * cols || n < 2 ||
+        n > 1 << 24)
         return false;
     double first, v;
     int64_t off = 0; /* columns of row 0 that equal its first element, less one */
@@ -162,7 +178,8 @@ static bool behind_cut(const ir_graph *g, ir_id id, ir_id *out_core, fmt_dim *ou
     *out_core = v.core;
     *out_shift = fmt_dim_const(g->dims, 0);
     const ir_type *t = ir_type_of(g, v.core);
-    if (v.rank < 2 || t->rank < 2 || v.axis[v.rank - 2] != t->rank - 2 || v.axis[v.rank - 1] != t->rank - 1)
+    if (v.rank < 2 || t->rank < 2 || v.axis[v.rank - 2] != t->rank - 2 ||
+        v.axis[v.rank - 1] != t->rank - 1)
         return false;
     for (int j = 0; j < v.rank - 2; j++)
         if (v.axis[j] >= 0)
@@ -197,17 +214,19 @@ static bool triangle(const ir_graph *g, ir_id cond, fmt_dim *out_off, bool *out_
         return (in != 0) != (out != 0);
     }
     ir_op op = ir_op_of(g, cond);
-    if (pm_is(g, cond, IR_broadcast) || pm_is(g, cond, IR_reshape)) { /* batch axes added outside the comparison */
+    if (pm_is(g, cond, IR_broadcast) ||
+        pm_is(g, cond, IR_reshape)) { /* batch axes added outside the comparison */
         pm_view v = pm_look(g, cond);
         const ir_type *t = ir_type_of(g, v.core);
-        bool square = v.rank >= 2 && t->rank >= 2 && v.axis[v.rank - 2] == t->rank - 2 && v.axis[v.rank - 1] == t->rank - 1;
+        bool square = v.rank >= 2 && t->rank >= 2 && v.axis[v.rank - 2] == t->rank - 2 &&
+                      v.axis[v.rank - 1] == t->rank - 1;
         for (int j = 0; j < v.rank - 2; j++)
             square = square && v.axis[j] < 0;
         return square && v.core != cond && triangle(g, v.core, out_off, out_in);
     }
     pm_index a, b, d;
-    if (op < IR_lt || op > IR_ge || !pm_index_of(g, ir_in(g, cond, 0), &a) || !pm_index_of(g, ir_in(g, cond, 1), &b) ||
-        a.rank < 2 || !pm_index_sub(g, &a, &b, &d))
+    if (op < IR_lt || op > IR_ge || !pm_index_of(g, ir_in(g, cond, 0), &a) ||
+        !pm_index_of(g, ir_in(g, cond, 1), &b) || a.rank < 2 || !pm_index_sub(g, &a, &b, &d))
         return false;
     for (int j = 0; j < d.rank - 2; j++)
         if (!fmt_dim_is(p, d.step[j], 0))
@@ -244,14 +263,17 @@ static bool causal_mask(const ir_graph *g, ir_id mask, const ir_type *shape, dou
     double zero;
     int64_t c;
     if (behind_cut(g, mask, &core, &shift) && const_triangle(g, core, &c, &zero, out_low))
-        return zero == 0 && causal_offset(g, fmt_dim_add(g->dims, shift, fmt_dim_const(g->dims, c)), shape);
+        return zero == 0 &&
+               causal_offset(g, fmt_dim_add(g->dims, shift, fmt_dim_const(g->dims, c)), shape);
     core = pm_look(g, mask).core;
     double a, b;
-    if (!pm_is(g, core, IR_select) || !ir_is_splat(g, ir_in(g, core, 1), &a) || !ir_is_splat(g, ir_in(g, core, 2), &b) ||
-        !triangle(g, ir_in(g, core, 0), &off, &in) || !causal_offset(g, off, shape))
+    if (!pm_is(g, core, IR_select) || !ir_is_splat(g, ir_in(g, core, 1), &a) ||
+        !ir_is_splat(g, ir_in(g, core, 2), &b) || !triangle(g, ir_in(g, core, 0), &off, &in) ||
+        !causal_offset(g, off, shape))
         return false;
     const ir_type *t = ir_type_of(g, core); /* the select lies on the last two axes as they are */
-    if (t->rank < 2 || t->dim[t->rank - 1] != shape->dim[shape->rank - 1] || t->dim[t->rank - 2] != shape->dim[shape->rank - 2])
+    if (t->rank < 2 || t->dim[t->rank - 1] != shape->dim[shape->rank - 1] ||
+        t->dim[t->rank - 2] != shape->dim[shape->rank - 2])
         return false;
     *out_low = in ? b : a;
     return (in ? a : b) == 0;
@@ -265,15 +287,19 @@ static void split_mask(ir_graph *g, scores *s, int k)
     fmt_dim off;
     bool in;
     if (!pm_is(g, v.core, IR_select) || s->n_masks == MASKS_MAX || s->mask[k].scale <= 0 ||
-        !ir_is_splat(g, ir_in(g, v.core, 1), &yes) || !ir_is_splat(g, ir_in(g, v.core, 2), &no) || yes != 0 || no != -INFINITY)
+        !ir_is_splat(g, ir_in(g, v.core, 1), &yes) || !ir_is_splat(g, ir_in(g, v.core, 2), &no) ||
+        yes != 0 || no != -INFINITY)
         return;
     ir_id cond = ir_in(g, v.core, 0);
     if (!pm_is(g, cond, IR_and) || !pm_same_dims(ir_type_of(g, v.core), &s->shape))
         return;
     for (uint32_t side = 0; side < 2; side++)
-        if (triangle(g, ir_in(g, cond, side), &off, &in) && in && causal_offset(g, off, &s->shape)) {
-            ir_id other = pass_emit(g, IR_select, (ir_id[]){ir_in(g, cond, 1 - side), ir_in(g, v.core, 1), ir_in(g, v.core, 2)},
-                                    3, NULL);
+        if (triangle(g, ir_in(g, cond, side), &off, &in) && in &&
+            causal_offset(g, off, &s->shape)) {
+            ir_id other = pass_emit(
+                g, IR_select,
+                (ir_id[]){ir_in(g, cond, 1 - side), ir_in(g, v.core, 1), ir_in(g, v.core, 2)}, 3,
+                NULL);
             if (!other)
                 return;
             s->mask[k] = (mask_term){.id = other, .scale = 1.0};
@@ -355,7 +381,8 @@ static bool batch_dims(const ir_graph *g, const ir_type *shape, fmt_dim out[2])
 static ir_id to_rank4(ir_graph *g, ir_id x, const fmt_dim batch[2])
 {
     ir_type t = *ir_type_of(g, x);
-    return pm_reshape(g, x, (fmt_dim[]){batch[0], batch[1], t.dim[t.rank - 2], t.dim[t.rank - 1]}, 4);
+    return pm_reshape(g, x, (fmt_dim[]){batch[0], batch[1], t.dim[t.rank - 2], t.dim[t.rank - 1]},
+                      4);
 }
 
 /* Heads that repeat: broadcast over a group axis and merged gives k[B,Hk,S,D] back; 0 when they do not repeat. */
@@ -366,7 +393,8 @@ static ir_id ungroup(ir_graph *g, ir_id x)
     if (pm_is(g, x, IR_broadcast)) { /* one head for all: [B,1,S,D] */
         ir_id y = ir_in(g, x, 0);
         ir_type s = *ir_type_of(g, y);
-        bool heads = s.rank < 3 || (s.rank == 4 && pm_unit(g, s.dim[1])) || (s.rank == 3 && pm_unit(g, s.dim[0]));
+        bool heads = s.rank < 3 || (s.rank == 4 && pm_unit(g, s.dim[1])) ||
+                     (s.rank == 3 && pm_unit(g, s.dim[0]));
         if (!heads || pm_unit(g, t.dim[1]) || s.rank < 2)
             return 0;
         return pm_broadcast(g, y, (fmt_dim[]){t.dim[0], one, t.dim[2], t.dim[3]}, 4);
@@ -409,7 +437,8 @@ static ir_id below_nan_zero(const ir_graph *g, ir_id p, bool *out_zeroed)
     if (!pm_is(g, p, IR_select))
         return p;
     ir_id test = ir_in(g, p, 0), kept = ir_in(g, p, 2);
-    if (!pm_is(g, test, IR_isnan) || ir_in(g, test, 0) != kept || !ir_is_splat(g, ir_in(g, p, 1), &v) || v != 0)
+    if (!pm_is(g, test, IR_isnan) || ir_in(g, test, 0) != kept ||
+        !ir_is_splat(g, ir_in(g, p, 1), &v) || v != 0)
         return p;
     *out_zeroed = true;
     while (batch_reshape(g, kept))
@@ -417,11 +446,13 @@ static ir_id below_nan_zero(const ir_graph *g, ir_id p, bool *out_zeroed)
     return kept;
 }
 
-static ir_id emit_attention(ir_graph *g, const scores *s, ir_id mask, ir_id v, bool causal, bool nan_zero)
+static ir_id emit_attention(ir_graph *g, const scores *s, ir_id mask, ir_id v, bool causal,
+                            bool nan_zero)
 {
     fmt_dim batch[2];
     double scale = s->scale;
-    ir_id q = take_scale(g, ir_in(g, s->dot, 0), 0, &scale), k = q ? take_scale(g, ir_in(g, s->dot, 1), 0, &scale) : 0;
+    ir_id q = take_scale(g, ir_in(g, s->dot, 0), 0, &scale),
+          k = q ? take_scale(g, ir_in(g, s->dot, 1), 0, &scale) : 0;
     if (!k || !batch_dims(g, &s->shape, batch))
         return 0;
     k = pm_swap_last(g, k);

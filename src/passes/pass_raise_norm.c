@@ -43,27 +43,16 @@ static bool scaled_mean(const ir_graph *g, ir_id id, ir_id *out_arg, double *out
     return true;
 }
 
-/* id = sign * mean(x) for the rows of x. */
-static bool is_mean(const ir_graph *g, ir_id id, ir_id x, double sign)
-{
-    ir_id arg;
-    double scale;
-    return scaled_mean(g, id, &arg, &scale) && pm_near(scale, sign) && pm_rows(g, arg) == pm_rows(g, x);
-}
-
-/* id = x - mean(x), or x + (-mean(x)). */
+/* id = x - mean(x). */
 static bool centred(const ir_graph *g, ir_id id, ir_id *out_x)
 {
-    ir_id c = pm_rows(g, id), m;
-    if (!pm_is(g, c, IR_sub) && !pm_is(g, c, IR_add))
+    ir_id c = pm_rows(g, id), m, arg;
+    double scale;
+    if (!pm_is(g, c, IR_sub) || !pm_row_value(g, ir_in(g, c, 1), &m) ||
+        !scaled_mean(g, m, &arg, &scale))
         return false;
-    bool sub = pm_is(g, c, IR_sub);
-    for (uint32_t k = 0; k < (sub ? 1u : 2u); k++) {
-        *out_x = ir_in(g, c, k);
-        if (pm_row_value(g, ir_in(g, c, 1 - k), &m) && is_mean(g, m, *out_x, sub ? 1.0 : -1.0))
-            return true;
-    }
-    return false;
+    *out_x = ir_in(g, c, 0);
+    return pm_near(scale, 1.0) && pm_rows(g, arg) == pm_rows(g, *out_x);
 }
 
 /* id = y². */
@@ -75,7 +64,8 @@ static bool square(const ir_graph *g, ir_id id, ir_id *out_y)
         *out_y = pm_rows(g, ir_in(g, m, 0));
         return true;
     }
-    if (!pm_row_product_of(g, m, 0, &p) || p.n_num != 2 || p.n_den != 0 || !pm_near(p.scale, 1.0) || p.num[0] != p.num[1])
+    if (!pm_row_product_of(g, m, 0, &p) || p.n_num != 2 || p.n_den != 0 || !pm_near(p.scale, 1.0) ||
+        p.num[0] != p.num[1])
         return false;
     *out_y = p.num[0];
     return true;
@@ -95,13 +85,15 @@ static bool moments(const ir_graph *g, ir_id id, ir_id *out_x)
     ir_id arg;
     double scale;
     pm_product p;
-    if (!pm_is(g, id, IR_sub) || !scaled_mean(g, ir_in(g, id, 0), &arg, &scale) || !pm_near(scale, 1.0) ||
-        !square(g, arg, out_x) || !pm_product_of(g, ir_in(g, id, 1), 0, &p) || p.n_num != 2 || p.n_den != 0)
+    if (!pm_is(g, id, IR_sub) || !scaled_mean(g, ir_in(g, id, 0), &arg, &scale) ||
+        !pm_near(scale, 1.0) || !square(g, arg, out_x) ||
+        !pm_product_of(g, ir_in(g, id, 1), 0, &p) || p.n_num != 2 || p.n_den != 0)
         return false;
     ir_id a, b; /* the constants of both means are together in p.scale */
     double sa, sb;
-    return p.num[0] == p.num[1] && scaled_mean(g, p.num[0], &a, &sa) && scaled_mean(g, p.num[1], &b, &sb) &&
-           pm_near(p.scale * sa * sb, 1.0) && pm_rows(g, a) == pm_rows(g, *out_x);
+    return p.num[0] == p.num[1] && scaled_mean(g, p.num[0], &a, &sa) &&
+           scaled_mean(g, p.num[1], &b, &sb) && pm_near(p.scale * sa * sb, 1.0) &&
+           pm_rows(g, a) == pm_rows(g, *out_x);
 }
 
 static bool spread(const ir_graph *g, ir_id id, stat *out)
@@ -113,7 +105,8 @@ static bool spread(const ir_graph *g, ir_id id, stat *out)
     *out = (stat){.eps = l.add};
     if (pm_near(l.mul, 1.0) && moments(g, core, &out->raw))
         return true;
-    return scaled_mean(g, core, &arg, &scale) && pm_near(scale * l.mul, 1.0) && square(g, arg, &out->y);
+    return scaled_mean(g, core, &arg, &scale) && pm_near(scale * l.mul, 1.0) &&
+           square(g, arg, &out->y);
 }
 
 /* Factor f of a product is 1/√(spread + eps), as a row value above (rsqrt) or below (sqrt). */
@@ -144,7 +137,8 @@ static ir_id emit_norm(ir_graph *g, ir_op op, ir_id x, ir_id gamma, double eps, 
 static bool only_gamma(ir_graph *g, const pm_product *p, ir_id *out_gamma)
 {
     *out_gamma = 0;
-    return pm_near(p->scale, 1.0) && p->n_den == 0 && p->n_num <= 1 && (p->n_num == 0 || pm_col_vector(g, p->num[0], out_gamma));
+    return pm_near(p->scale, 1.0) && p->n_den == 0 && p->n_num <= 1 &&
+           (p->n_num == 0 || pm_col_vector(g, p->num[0], out_gamma));
 }
 
 /* Take the factor with the rows of y out of the product. */
@@ -166,7 +160,8 @@ static ir_id norm_of(ir_graph *g, const ir_type *out, pm_product p, const stat *
         for (uint8_t i = 0; i < p.n_num; i++)
             if (centred(g, p.num[i], &x) && pm_rows(g, x) == pm_rows(g, s->raw)) {
                 pm_take(p.num, &p.n_num, p.num[i]);
-                return only_gamma(g, &p, &gamma) ? emit_norm(g, IR_layernorm, x, gamma, s->eps, out) : 0;
+                return only_gamma(g, &p, &gamma) ? emit_norm(g, IR_layernorm, x, gamma, s->eps, out)
+                                                 : 0;
             }
         return 0;
     }
@@ -210,7 +205,8 @@ static ir_id raise_gamma(ir_graph *g, ir_id id)
         ir_id n = p.num[k], gamma;
         ir_op op = ir_op_of(g, n);
         pm_product rest = p;
-        if ((op != IR_layernorm && op != IR_rmsnorm) || ir_node_get(g, n)->n_in != 1 || !pm_take(rest.num, &rest.n_num, n))
+        if ((op != IR_layernorm && op != IR_rmsnorm) || ir_node_get(g, n)->n_in != 1 ||
+            !pm_take(rest.num, &rest.n_num, n))
             continue;
         ir_type out = *ir_type_of(g, id);
         double eps = ir_attrs_of(g, n)->f[0];
@@ -241,12 +237,14 @@ static ir_id raise_beta(ir_graph *g, ir_id id)
         return 0;
     for (uint32_t k = 0; k < 2; k++) {
         ir_id n = ir_in(g, id, k), beta, gamma;
-        if (!pm_is(g, n, IR_layernorm) || ir_node_get(g, n)->n_in == 3 || !pm_col_vector(g, ir_in(g, id, 1 - k), &beta))
+        if (!pm_is(g, n, IR_layernorm) || ir_node_get(g, n)->n_in == 3 ||
+            !pm_col_vector(g, ir_in(g, id, 1 - k), &beta))
             continue;
         ir_attrs a = *ir_attrs_of(g, n);
         ir_type vec = *ir_type_of(g, beta);
         gamma = ir_node_get(g, n)->n_in == 2 ? ir_in(g, n, 1) : ones(g, vec.dim[0]);
-        return gamma ? pass_emit(g, IR_layernorm, (ir_id[]){ir_in(g, n, 0), gamma, beta}, 3, &a) : 0;
+        return gamma ? pass_emit(g, IR_layernorm, (ir_id[]){ir_in(g, n, 0), gamma, beta}, 3, &a)
+                     : 0;
     }
     return 0;
 }
@@ -260,22 +258,11 @@ static bool shifted_exp(const ir_graph *g, ir_id e, ir_id *out_x)
     if (!pm_is(g, e, IR_exp))
         return false;
     ir_id z = pm_rows(g, ir_in(g, e, 0));
-    bool sub = pm_is(g, z, IR_sub);
-    if (!sub && !pm_is(g, z, IR_add))
+    if (!pm_is(g, z, IR_sub) || !pm_row_value(g, ir_in(g, z, 1), &m) ||
+        !last_reduce(g, m, IR_reduce_max, &arg))
         return false;
-    for (uint32_t k = 0; k < (sub ? 1u : 2u); k++) {
-        *out_x = ir_in(g, z, k);
-        if (!pm_row_value(g, ir_in(g, z, 1 - k), &m))
-            continue;
-        if (!sub) {
-            if (!pm_is(g, m, IR_neg))
-                continue;
-            m = below_reshapes(g, ir_in(g, m, 0));
-        }
-        if (last_reduce(g, m, IR_reduce_max, &arg) && pm_rows(g, arg) == pm_rows(g, *out_x))
-            return true;
-    }
-    return false;
+    *out_x = ir_in(g, z, 0);
+    return pm_rows(g, arg) == pm_rows(g, *out_x);
 }
 
 /* Factor f (above or below the line) is 1/Σ e over the rows of e. */
@@ -297,8 +284,8 @@ static ir_id raise_softmax(ir_graph *g, ir_id id)
 {
     pm_product p;
     ir_id x;
-    if ((!pm_is(g, id, IR_mul) && !pm_is(g, id, IR_div)) || !pm_row_product_of(g, id, 0, &p) || !pm_near(p.scale, 1.0) ||
-        p.n_num + p.n_den != 2)
+    if ((!pm_is(g, id, IR_mul) && !pm_is(g, id, IR_div)) || !pm_row_product_of(g, id, 0, &p) ||
+        !pm_near(p.scale, 1.0) || p.n_num + p.n_den != 2)
         return 0;
     for (uint8_t i = 0; i < p.n_num; i++) {
         ir_id other = p.n_den ? p.den[0] : p.num[1 - i];
@@ -313,7 +300,8 @@ static ir_id raise_softmax(ir_graph *g, ir_id id)
 
 ir_id pass_raise_norm(ir_graph *g, ir_id id)
 {
-    static ir_id (*const rules[])(ir_graph *, ir_id) = {raise_softmax, raise_norm, raise_gamma, raise_beta};
+    static ir_id (*const rules[])(ir_graph *, ir_id) = {raise_softmax, raise_norm, raise_gamma,
+                                                        raise_beta};
     for (size_t i = 0; i < COUNT_OF(rules); i++) {
         ir_id r = rules[i](g, id);
         if (r || g->err.code)

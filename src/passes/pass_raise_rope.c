@@ -43,7 +43,8 @@ static bool part_of(const ir_graph *g, ir_id id, part *out)
     if (!pm_product_of(g, id, 0, &p) || p.n_num != 1 || p.n_den != 0)
         return false;
     ir_id s = p.num[0];
-    if (pm_is(g, s, IR_reshape)) { /* a size 1 added or dropped after the cut; the sign may be below it */
+    if (pm_is(g, s,
+              IR_reshape)) { /* a size 1 added or dropped after the cut; the sign may be below it */
         int8_t map[FMT_RANK_MAX];
         if (!pm_unit_map(g, ir_type_of(g, ir_in(g, s, 0)), ir_type_of(g, s), map) ||
             !part_of(g, ir_in(g, s, 0), out))
@@ -92,7 +93,8 @@ static bool rotated(const ir_graph *g, ir_id id, ir_id *out_x, int *out_interlea
             return false;
     }
     part first, second;
-    if (!pm_is(g, id, IR_concat) || ir_node_get(g, id)->n_in != 2 || ir_attrs_of(g, id)->i[0] != ir_type_of(g, id)->rank - 1 ||
+    if (!pm_is(g, id, IR_concat) || ir_node_get(g, id)->n_in != 2 ||
+        ir_attrs_of(g, id)->i[0] != ir_type_of(g, id)->rank - 1 ||
         !part_of(g, ir_in(g, id, 0), &first) || !part_of(g, ir_in(g, id, 1), &second))
         return false;
     *out_interleaved = split_kind(g, &second, &first);
@@ -113,13 +115,15 @@ static ir_id rope_sum(ir_graph *g, ir_id id)
     if (!pm_is(g, id, IR_add))
         return 0;
     for (uint32_t k = 0; k < 2; k++) {
-        if (!pm_product_of(g, ir_in(g, id, k), 0, &b) || b.n_num != 2 || b.n_den || !pm_near(b.scale, 1.0))
+        if (!pm_product_of(g, ir_in(g, id, k), 0, &b) || b.n_num != 2 || b.n_den ||
+            !pm_near(b.scale, 1.0))
             continue;
         for (int r = 0; r < 2; r++) {
             ir_id x, sin = b.num[1 - r];
             int interleaved;
-            if (!rotated(g, b.num[r], &x, &interleaved) || !pm_product_of(g, ir_in(g, id, 1 - k), x, &a) ||
-                a.n_num != 2 || a.n_den || !pm_near(a.scale, 1.0) || !pm_take(a.num, &a.n_num, x))
+            if (!rotated(g, b.num[r], &x, &interleaved) ||
+                !pm_product_of(g, ir_in(g, id, 1 - k), x, &a) || a.n_num != 2 || a.n_den ||
+                !pm_near(a.scale, 1.0) || !pm_take(a.num, &a.n_num, x))
                 continue;
             if (pm_same_dims(ir_type_of(g, x), ir_type_of(g, id)))
                 return emit_rope(g, x, a.num[0], sin, interleaved);
@@ -137,7 +141,8 @@ typedef struct half_sum {
     ir_id c, s;
 } half_sum;
 
-static bool half_term(const ir_graph *g, ir_id id, part *out_part, ir_id *out_factor, double *out_scale)
+static bool half_term(const ir_graph *g, ir_id id, part *out_part, ir_id *out_factor,
+                      double *out_scale)
 {
     pm_product p;
     if (!pm_product_of(g, id, 0, &p) || p.n_num != 2 || p.n_den)
@@ -180,11 +185,12 @@ static ir_id join_last(ir_graph *g, ir_id a, ir_id b)
 static ir_id rope_halves(ir_graph *g, ir_id id)
 {
     half_sum a, b;
-    if (!pm_is(g, id, IR_concat) || ir_node_get(g, id)->n_in != 2 || ir_attrs_of(g, id)->i[0] != ir_type_of(g, id)->rank - 1 ||
+    if (!pm_is(g, id, IR_concat) || ir_node_get(g, id)->n_in != 2 ||
+        ir_attrs_of(g, id)->i[0] != ir_type_of(g, id)->rank - 1 ||
         !half_of(g, ir_in(g, id, 0), true, &a) || !half_of(g, ir_in(g, id, 1), false, &b))
         return 0;
-    if (split_kind(g, &a.p, &a.q) != 0 || split_kind(g, &b.q, &b.p) != 0 || a.p.x != b.p.x || a.sign != -1.0 ||
-        b.sign != 1.0 || !pm_same_dims(ir_type_of(g, a.p.x), ir_type_of(g, id)))
+    if (split_kind(g, &a.p, &a.q) != 0 || split_kind(g, &b.q, &b.p) != 0 || a.p.x != b.p.x ||
+        a.sign != -1.0 || b.sign != 1.0 || !pm_same_dims(ir_type_of(g, a.p.x), ir_type_of(g, id)))
         return 0;
     ir_id x = a.p.x, cos = join_last(g, a.c, b.c), sin = cos ? join_last(g, a.s, b.s) : 0;
     return sin ? emit_rope(g, x, cos, sin, 0) : 0;

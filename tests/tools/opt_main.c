@@ -5,7 +5,8 @@
 #include "pass.h"
 #include <stdio.h>
 
-static rtx_status run_pass(const ir_graph *g, const char *word, size_t len, ir_graph **out, rtx_err *err)
+static rtx_status run_pass(const ir_graph *g, const char *word, size_t len, ir_graph **out,
+                           rtx_err *err)
 {
     size_t n;
     const pass_info *table = pass_table(&n);
