@@ -143,9 +143,10 @@ static bool const_element(const ir_graph *g, ir_id id, int64_t at, double *out)
     }
 }
 
-/* A constant table of 2 axes (others 1) that is *out_in where j ≤ i + *out_off and *out_off_value elsewhere. */
-static bool const_triangle(const ir_graph *g, ir_id id, int64_t *out_off, double *out_in,
-                           double *out_out)
+/* A constant table of 2 axes (others 1) that is *out_low where j ≤ i + *out_off and *out_high elsewhere:
+ * below and above a diagonal. */
+static bool const_triangle(const ir_graph *g, ir_id id, int64_t *out_off, double *out_low,
+                           double *out_high)
 {
     const ir_type *t = ir_type_of(g, id);
     int64_t n, rows, cols;
@@ -160,14 +161,14 @@ static bool const_triangle(const ir_graph *g, ir_id id, int64_t *out_off, double
         return false;
     while (off + 1 < cols && const_element(g, id, off + 1, &v) && v == first)
         off++;
-    if (off + 1 == cols || !const_element(g, id, off + 1, out_out))
+    if (off + 1 == cols || !const_element(g, id, off + 1, out_high))
         return false;
     for (int64_t i = 0; i < rows; i++)
         for (int64_t j = 0; j < cols; j++)
-            if (!const_element(g, id, i * cols + j, &v) || v != (j <= i + off ? first : *out_out))
+            if (!const_element(g, id, i * cols + j, &v) || v != (j <= i + off ? first : *out_high))
                 return false;
     *out_off = off;
-    *out_in = first;
+    *out_low = first;
     return true;
 }
 
