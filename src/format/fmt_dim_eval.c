@@ -66,7 +66,7 @@ static range range_mul(range a, range b)
 static range range_div(range a, range b)
 {
     range all = {INT64_MIN, INT64_MAX};
-    if (b.hi <= 0 || a.lo == INT64_MIN)
+    if (b.lo < 0 || b.hi <= 0 || a.lo == INT64_MIN)
         return all;
     b.lo = MAX(b.lo, 1); /* a zero divisor is an error, not a value */
     int64_t c[4];

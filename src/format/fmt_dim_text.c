@@ -166,7 +166,10 @@ static bool parse_quoted(parser *s, base_buf *out)
             return false;
         base_buf_put(out, &c, 1);
     }
-    return s->at++ < s->end;
+    if (s->at == s->end)
+        return false;
+    s->at++;
+    return true;
 }
 
 static fmt_dim symbol(parser *s, const char *name, size_t len)

@@ -177,7 +177,7 @@ static rtx_status quoted(parser *p, base_buf *out)
     }
     if (out->failed)
         return out->over_max ? fail(p, RTX_LIMIT, "name above %d bytes", NAME_MAX_BYTES) : base_buf_ok(out, p->err);
-    return p->at++ < p->end ? RTX_OK : fail(p, RTX_INVALID, "name without end");
+    return accept(p, '"') ? RTX_OK : fail(p, RTX_INVALID, "name without end");
 }
 
 /* ---- sizes and types ---- */
@@ -393,7 +393,8 @@ static rtx_status attributes(parser *p, ir_op op, ir_attrs *out)
     return RTX_OK;
 }
 
-static rtx_status operation(parser *p, ir_op op, ir_id *out)
+/* The operands, attributes and type of an op whose name stands at `start`. */
+static rtx_status operation(parser *p, ir_op op, const char *start, ir_id *out)
 {
     ir_id in[IR_IN_MAX];
     uint32_t n_in = 0;
@@ -405,8 +406,11 @@ static rtx_status operation(parser *p, ir_op op, ir_id *out)
         TRY(use(p, &in[n_in++]));
     }
     TRY(attributes(p, op, &a));
+    const char *behind = p->at;
+    p->at = start; /* a refusal is about the whole node */
     *out = ir_emit(p->g, op, in, n_in, &a);
     TRY(check(p));
+    p->at = behind;
     if (!accept(p, ':'))
         return RTX_OK; /* the type may be left out by hand */
     TRY(type(p, &said));
@@ -432,7 +436,7 @@ static rtx_status node(parser *p)
         p->at = name;
         return fail(p, RTX_INVALID, "expected an operation");
     }
-    TRY(op == IR_const ? constant(p, &id) : operation(p, op, &id));
+    TRY(op == IR_const ? constant(p, &id) : operation(p, op, name, &id));
     return define(p, at, id);
 }
 
