@@ -23,6 +23,12 @@ typedef struct tun_options {
     void (*progress)(void *ctx, const tun_progress *p);
     void *progress_ctx;
     const volatile int *cancel; /* non-zero stops cleanly with CANCELLED */
+    const char *strategy;       /* row of tun_strategy_table; NULL = "bandit" */
+    /* May add, drop or reorder the variants of a problem (at most cap; the first is the default); NULL = none. What it
+     * adds passes the same checks as everything else. Pins and tests use it. The hook's name is part of every key. */
+    size_t (*variants)(void *ctx, const syn_problem *p, fmt_isa isa, syn_variant *list, size_t n, size_t cap);
+    void *variants_ctx;
+    const char *variants_name;
 } tun_options;
 
 /* One size at which a problem is tuned. */
@@ -33,7 +39,7 @@ typedef struct tun_point {
 } tun_point;
 
 typedef struct tun_pick { /* answer for one point */
-    uint32_t kernel;  /* index in tun_result.kernels */
+    uint32_t kernel;  /* index in tun_result.kernels; FMT_NONE = use the precompiled kernel (no candidate could be had) */
     int ways;         /* 1 or threads */
     double ns;        /* confirmed median of the winner; 0 = precompiled, not timed */
     double default_ns; /* the static rule's variant in the same rounds */
@@ -68,8 +74,9 @@ typedef struct tun_report {
     uint32_t warnings;
 } tun_report;
 
-/* Tune all items; rounds interleave over all keys. UNSUPPORTED when no compiler can be had (the caller then uses the
- * precompiled set). */
+/* Tune all items; rounds interleave over all keys. Answers in the cache need neither compiler nor worker. Where there is
+ * no answer and no compiler, a kernel tuned for another size of the same problem serves; UNSUPPORTED (with the reason)
+ * when some item has none at all and no precompiled kernel either: the caller then cuts to the precompiled set. */
 RTX_MUST_CHECK rtx_status tun_run(tun_item *items, uint32_t n_items, const tun_options *opt, tun_report *report, rtx_err *err);
 void tun_result_done(tun_result *r);
 bool tun_have_compiler(char *out_version, size_t cap, rtx_err *why);

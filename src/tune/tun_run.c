@@ -1,0 +1,450 @@
+/* One tuning run, in order: answers from the cache; for the rest candidates, compile, validate, screen, a second round of
+ * moves, confirm, seal; then records, results and the ledger.
+ *   budget     shares of the whole: moves stop at 45 %, screening at 60 %, confirmation at 85 %; what is needed to have
+ *              one validated kernel a problem is always done
+ *   no compiler, or one that hangs: a kernel of another size of the same problem serves, else the precompiled one */
+#include "tun_session.h"
+#include "dev_cpu.h"
+
+#define QUICK_S      100.0
+#define FULL_S       1800.0
+#define SPACE_MAX    256
+#define FIRST_ANCHOR 11 /* candidates of the first round: eight must survive */
+#define FIRST_OTHER  5
+#define MOVES        4 /* candidates of each later round, anchors only */
+#define GAIN_LEAST   0.01
+
+/* ---- setting up ---- */
+
+static bool has_anchor(const syn_problem *p)
+{
+    for (ir_id id = 1; id < p->region->n_nodes; id++)
+        if (ir_op_of(p->region, id) == IR_dot || ir_op_of(p->region, id) == IR_attention)
+            return true;
+    return false;
+}
+
+static uint32_t find_variant(const tun_job *j, const syn_variant *v)
+{
+    for (uint32_t i = 0; i < j->space.n; i++)
+        if (j->variants[i].templ == v->templ &&
+            memcmp(j->variants[i].value, v->value, v->templ->n_params * sizeof *v->value) == 0)
+            return i;
+    return FMT_NONE;
+}
+
+/* All variants of the problem: the list at the largest size, preceded by each size's static choice. */
+static rtx_status make_space(tun_session *s, tun_job *j, rtx_err *err)
+{
+    TRY_ALLOC(j->variants = base_zalloc_array(BASE_TAG_TUNE, SPACE_MAX, sizeof *j->variants), err);
+    const tun_item *it = j->item;
+    const int64_t *big = it->points[0].sym;
+    for (uint32_t k = 0; k < it->n_points; k++) {
+        syn_variant v = {0};
+        syn_variant_default(it->problem, s->opt->isa, it->points[k].sym, &v);
+        if (v.templ && j->space.n < 32 && find_variant(j, &v) == FMT_NONE)
+            j->variants[j->space.n++] = v;
+        if (j->spots[k].shape.flops + j->spots[k].shape.bytes > 0 &&
+            memcmp(big, it->points[k].sym, sizeof it->points[k].sym) < 0)
+            big = it->points[k].sym;
+    }
+    AUTO_FREE syn_variant *list = NULL;
+    TRY_ALLOC(list = base_zalloc_array(BASE_TAG_TUNE, SPACE_MAX, sizeof *list), err);
+    size_t n = syn_variant_list(it->problem, s->opt->isa, big, list, SPACE_MAX);
+    j->space.n_seeds = j->space.n;
+    for (size_t i = 0; i < n && j->space.n < SPACE_MAX; i++)
+        if (find_variant(j, &list[i]) == FMT_NONE)
+            j->variants[j->space.n++] = list[i];
+    if (s->opt->variants)
+        j->space.n = (uint32_t)s->opt->variants(s->opt->variants_ctx, it->problem, s->opt->isa,
+                                                j->variants, j->space.n, SPACE_MAX);
+    if (j->space.n == 0)
+        return FAIL(err, UNSUPPORTED, "%s has no legal variant for this problem", j->templ->name);
+    j->space.n_seeds = MAX(MIN(j->space.n_seeds, j->space.n), 1);
+    j->space.variant = j->variants;
+    TRY_ALLOC(j->space.state = j->state = base_zalloc_array(BASE_TAG_TUNE, j->space.n, 1), err);
+    TRY_ALLOC(j->space.score = j->score =
+                  base_zalloc_array(BASE_TAG_TUNE, j->space.n, sizeof *j->score),
+              err);
+    TRY_ALLOC(j->cands = base_zalloc_array(BASE_TAG_TUNE, j->space.n, sizeof *j->cands), err);
+    for (uint32_t v = 0; v < j->space.n; v++) {
+        AUTO_BUF base_buf b;
+        base_buf_init(&b, BASE_TAG_TUNE, sizeof j->cands[v].params - 1);
+        syn_variant_print(&j->variants[v], &b);
+        TRY(base_buf_ok(&b, err));
+        j->cands[v] = (tun_cand){.variant = j->variants[v], .error = -1};
+        snprintf(j->cands[v].params, sizeof j->cands[v].params, "%s", b.data ? b.data : "");
+    }
+    return RTX_OK;
+}
+
+static rtx_status init_job(tun_session *s, tun_job *j, tun_item *it, rtx_err *err)
+{
+    j->item = it;
+    if (it->n_points == 0)
+        return FAIL(err, INVALID, "a problem without sizes to tune");
+    TRY(syn_match(it->problem, &j->templ, err));
+    AUTO_BUF base_buf b;
+    base_buf_init(&b, BASE_TAG_TUNE, (size_t)1 << 20);
+    TRY(syn_problem_text(it->problem, &b, err));
+    TRY_ALLOC(j->problem = base_buf_take(&b, NULL), err);
+    j->anchor = has_anchor(it->problem);
+    TRY_ALLOC(j->spots = base_zalloc_array(BASE_TAG_TUNE, it->n_points, sizeof *j->spots), err);
+    j->n_spots = it->n_points;
+    for (uint32_t k = 0; k < j->n_spots; k++) {
+        tun_spot *p = &j->spots[k];
+        *p = (tun_spot){.job = j, .point = &it->points[k], .winner = FMT_NONE, .ways = 1};
+        TRY(tun_shape_init(it->problem, p->point->sym, 0, &p->shape, err));
+    }
+    TRY(make_space(s, j, err));
+    j->space.rng = base_xxh3(j->problem, strlen(j->problem)) | 1;
+    for (uint32_t k = 0; k < j->n_spots; k++) {
+        syn_variant v = {0};
+        syn_variant_default(it->problem, s->opt->isa, it->points[k].sym, &v);
+        uint32_t base = v.templ && !s->opt->variants ? find_variant(j, &v) : 0;
+        j->spots[k].base = base == FMT_NONE ? 0 : base;
+    }
+    return tun_book_keys(s, j, err);
+}
+
+static void free_job(tun_job *j)
+{
+    for (uint32_t k = 0; k < j->n_spots; k++) {
+        tun_key_done(&j->spots[k].key);
+        base_free(j->spots[k].samples[0]);
+        base_free(j->spots[k].samples[1]);
+        base_free(j->spots[k].predicted);
+        base_free(j->spots[k].evidence);
+    }
+    for (uint32_t v = 0; j->cands && v < j->space.n; v++)
+        base_free(j->cands[v].source);
+    base_free(j->cands);
+    base_free(j->state);
+    base_free(j->score);
+    base_free(j->variants);
+    base_free(j->spots);
+    base_free(j->problem);
+}
+
+static void close_session(tun_session *s)
+{
+    tun_worker_close(&s->worker);
+    if (s->have_cc)
+        tun_cc_close(&s->cc);
+    for (uint32_t i = 0; s->jobs && i < s->n_jobs; i++)
+        free_job(&s->jobs[i]);
+    for (uint32_t i = 0; i < s->n_blobs; i++)
+        base_free(s->blobs[i].bytes);
+    base_free(s->blobs);
+    base_free(s->jobs);
+}
+
+static rtx_status open_session(tun_session *s, tun_item *items, uint32_t n, rtx_err *err)
+{
+    s->budget_s = s->opt->budget_s > 0       ? s->opt->budget_s
+                  : s->opt->mode == TUN_FULL ? FULL_S
+                                             : QUICK_S;
+    tun_cache_open(&s->cache, s->opt->cache, dev_cpu_get()->name);
+    s->report->warnings += s->cache.warned;
+    s->have_cc = tun_cc_open(&s->cc, &s->cc_why) == RTX_OK;
+    s->hw.cores = base_cpu_count();
+    snprintf(s->hw.cpu, sizeof s->hw.cpu, "%s", dev_cpu_get()->name);
+    TRY_ALLOC(s->jobs = base_zalloc_array(BASE_TAG_TUNE, MAX(n, 1), sizeof *s->jobs), err);
+    for (uint32_t i = 0; i < n; i++) {
+        s->n_jobs = i + 1;
+        TRY(init_job(s, &s->jobs[i], &items[i], err));
+    }
+    return RTX_OK;
+}
+
+/* ---- answers from the cache ---- */
+
+static uint32_t look_up(tun_session *s)
+{
+    uint32_t missing = 0;
+    for (uint32_t i = 0; i < s->n_jobs; i++)
+        for (uint32_t k = 0; k < s->jobs[i].n_spots; k++) {
+            tun_spot *p = &s->jobs[i].spots[k];
+            s->report->keys++;
+            bool hit = !s->opt->redo && tun_book_load(s, p);
+            if (s->opt->redo)
+                snprintf(p->cache, sizeof p->cache, "miss: measured again as asked");
+            s->report->hits += hit;
+            missing += !hit;
+            s->jobs[i].missing |= !hit;
+        }
+    tun_lap(s, &s->report->other_s);
+    return missing;
+}
+
+/* ---- searching ---- */
+
+static rtx_status room_for_samples(tun_session *s, rtx_err *err)
+{
+    for (uint32_t i = 0; i < s->n_jobs; i++)
+        for (uint32_t k = 0; k < s->jobs[i].n_spots; k++) {
+            tun_spot *p = &s->jobs[i].spots[k];
+            uint32_t n = s->jobs[i].space.n;
+            if (p->hit)
+                continue;
+            TRY_ALLOC(p->samples[0] = base_zalloc_array(BASE_TAG_TUNE, n, sizeof *p->samples[0]),
+                      err);
+            TRY_ALLOC(p->samples[1] = base_zalloc_array(BASE_TAG_TUNE, n, sizeof *p->samples[1]),
+                      err);
+            TRY_ALLOC(p->predicted = base_zalloc_array(BASE_TAG_TUNE, n, sizeof *p->predicted),
+                      err);
+        }
+    return RTX_OK;
+}
+
+/* Ask each job with open sizes for more candidates. Returns how many were asked for in all. */
+static uint32_t propose(tun_session *s, bool first)
+{
+    const tun_strategy *how = tun_strategy_find(s->opt->strategy ? s->opt->strategy : "bandit");
+    uint32_t asked = 0, out[SPACE_MAX];
+    for (uint32_t i = 0; i < s->n_jobs; i++) {
+        tun_job *j = &s->jobs[i];
+        uint32_t want = first ? j->anchor ? FIRST_ANCHOR : FIRST_OTHER : j->anchor ? MOVES : 0;
+        if (!j->missing || !how)
+            continue;
+        for (uint32_t k = 0; first && k < j->n_spots; k++)
+            if (!j->spots[k].hit)
+                j->state[j->spots[k].base] = TUN_ASKED;
+        if (s->opt->mode == TUN_FULL)
+            want *= 3;
+        if (want)
+            asked += how->propose(&j->space, want, out);
+    }
+    return asked;
+}
+
+/* Geometric mean over open spots of the best time: what a round of moves must improve. */
+static double standing(const tun_session *s)
+{
+    double sum = 0;
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < s->n_jobs; i++)
+        for (uint32_t k = 0; s->jobs[i].anchor && k < s->jobs[i].n_spots; k++) {
+            const tun_spot *p = &s->jobs[i].spots[k];
+            double best = 0;
+            for (uint32_t v = 0; !p->hit && v < s->jobs[i].space.n; v++) {
+                double ns = s->jobs[i].state[v] == TUN_GOOD ? tun_spot_ns(p, v, NULL) : 0;
+                if (ns > 0 && (best == 0 || ns < best))
+                    best = ns;
+            }
+            if (best > 0) {
+                sum += __builtin_log(best);
+                n++;
+            }
+        }
+    return n ? __builtin_exp(sum / n) : 0;
+}
+
+static rtx_status try_candidates(tun_session *s, rtx_err *err)
+{
+    TRY(tun_phase_compile(s, err));
+    TRY(tun_phase_validate(s, err));
+    return tun_phase_screen(s, 0.60 * s->budget_s, err);
+}
+
+static rtx_status search(tun_session *s, rtx_err *err)
+{
+    TRY(room_for_samples(s, err));
+    (void)propose(s, true);
+    TRY(try_candidates(s, err));
+    uint32_t rounds = s->opt->mode == TUN_FULL ? 1000 : 1;
+    for (uint32_t r = 0; r < rounds && tun_elapsed(s) < 0.45 * s->budget_s; r++) {
+        double before = standing(s);
+        tun_phase_scores(s);
+        if (!propose(s, false))
+            break;
+        TRY(try_candidates(s, err));
+        if (!(standing(s) < before * (1 - GAIN_LEAST)))
+            break;
+    }
+    TRY(tun_phase_confirm(s, 0.85 * s->budget_s, err));
+    return tun_phase_seal(s, err);
+}
+
+static rtx_status open_tools(tun_session *s, rtx_err *err)
+{
+    TRY(tun_worker_open(&s->worker, err));
+    s->have_worker = true;
+    tun_timer_init(&s->timer, &s->worker, s->opt->isa);
+    s->origin = (tun_origin){.real_clock = s->timer.clock->real, .real_device = true};
+    tun_hw hw;
+    TRY(tun_tick(s, "profile", "cpu", 0, 1, err));
+    TRY(tun_profile_with(&s->worker, &s->cache, s->opt->isa, false, &hw, err));
+    s->hw = hw;
+    tun_lap(s, &s->report->other_s);
+    return RTX_OK;
+}
+
+/* ---- results ---- */
+
+/* A kernel that was tuned for another size of the problem, nearest in work. */
+static uint32_t borrowed(const tun_spot *p)
+{
+    uint32_t v = FMT_NONE;
+    double best = 0;
+    for (uint32_t k = 0; k < p->job->n_spots; k++) {
+        const tun_spot *q = &p->job->spots[k];
+        double far = (q->shape.flops + 1) / (p->shape.flops + 1);
+        if (far < 1)
+            far = 1 / far;
+        if (q->winner != FMT_NONE && p->job->cands[q->winner].sealed &&
+            (v == FMT_NONE || far < best)) {
+            v = q->winner;
+            best = far;
+        }
+    }
+    return v;
+}
+
+static rtx_status give_kernel(const tun_cand *c, tun_kernel *out, rtx_err *err)
+{
+    *out = (tun_kernel){.variant = c->variant,
+                        .code_bytes = c->code.n_bytes,
+                        .plan_entry = c->code.plan_entry,
+                        .run_entry = c->code.run_entry};
+    out->source = base_strdup(BASE_TAG_TUNE, c->source ? c->source : "");
+    out->code = base_alloc(BASE_TAG_TUNE, MAX(c->code.n_bytes, 1));
+    if (!out->source || !out->code) {
+        base_free(out->source);
+        base_free(out->code);
+        return FAIL(err, NOMEM, "out of memory");
+    }
+    memcpy(out->code, c->code.bytes, c->code.n_bytes);
+    return RTX_OK;
+}
+
+static rtx_status give_result(tun_job *j, rtx_err *err)
+{
+    tun_result *r = &j->item->result;
+    *r = (tun_result){0};
+    TRY_ALLOC(r->picks = base_zalloc_array(BASE_TAG_TUNE, j->n_spots, sizeof *r->picks), err);
+    TRY_ALLOC(r->kernels = base_zalloc_array(BASE_TAG_TUNE, j->n_spots, sizeof *r->kernels), err);
+    uint32_t at[SPACE_MAX];
+    memset(at, 0xff, sizeof at);
+    for (uint32_t k = 0; k < j->n_spots; k++) {
+        tun_spot *p = &j->spots[k];
+        uint32_t v = p->done ? p->winner : borrowed(p);
+        r->picks[k] = (tun_pick){.kernel = FMT_NONE,
+                                 .ways = p->done ? p->ways : p->point->threads,
+                                 .ns = p->done ? p->ns : 0,
+                                 .default_ns = p->done ? p->base_ns : 0,
+                                 .cached = p->hit};
+        if (v == FMT_NONE)
+            continue;
+        if (at[v] == FMT_NONE) {
+            TRY(give_kernel(&j->cands[v], &r->kernels[r->n_kernels], err));
+            at[v] = r->n_kernels++;
+        }
+        r->picks[k].kernel = at[v];
+    }
+    return tun_book_evidence(j, &r->evidence, err);
+}
+
+static bool has_ready(const tun_job *j, fmt_isa isa)
+{
+    syn_problem *general = NULL;
+    int64_t args[FMT_WORK_ARGS];
+    uint32_t n;
+    if (syn_problem_general(j->item->problem, &general, args, &n, COUNT_OF(args), NULL) != RTX_OK)
+        return false;
+    bool ready = syn_ready_find(general, isa) != NULL;
+    syn_problem_free(general);
+    return ready;
+}
+
+/* Evidence and records of what was measured now. */
+static rtx_status record(tun_session *s, rtx_err *err)
+{
+    for (uint32_t i = 0; i < s->n_jobs; i++)
+        for (uint32_t k = 0; k < s->jobs[i].n_spots; k++) {
+            tun_spot *p = &s->jobs[i].spots[k];
+            if (p->hit || p->winner == FMT_NONE || !s->jobs[i].cands[p->winner].sealed)
+                continue;
+            TRY(tun_book_candidates(p, &p->evidence, err));
+            p->done = true;
+            if (p->ns > 0)
+                tun_book_store(s, p);
+        }
+    return RTX_OK;
+}
+
+/* Fill all results; an item without any kernel needs a precompiled one. */
+static rtx_status finish(tun_session *s, const rtx_err *trouble, rtx_err *err)
+{
+    TRY(record(s, err));
+    for (uint32_t i = 0; i < s->n_jobs; i++) {
+        tun_job *j = &s->jobs[i];
+        TRY(give_result(j, err));
+        if (j->item->result.n_kernels == 0 && !has_ready(j, s->opt->isa)) {
+            const char *why = j->why.text[0] ? j->why.text : trouble->text;
+            return FAIL(err, UNSUPPORTED, "%s: no kernel for this problem: %s", j->templ->name,
+                        why);
+        }
+    }
+    tun_lap(s, &s->report->other_s);
+    s->report->wall_s = tun_elapsed(s);
+    s->report->warnings += s->cache.warned && !s->report->warnings;
+    return RTX_OK;
+}
+
+/* Search for what is missing; trouble with tools leaves what the cache had and says why. */
+static rtx_status search_missing(tun_session *s, rtx_err *trouble, rtx_err *err)
+{
+    if (!s->have_cc) {
+        *trouble = s->cc_why;
+        return RTX_OK;
+    }
+    rtx_status status = open_tools(s, trouble);
+    if (status == RTX_OK)
+        status = search(s, trouble);
+    if (status == RTX_COMPILE || status == RTX_NOT_FOUND || status == RTX_UNSUPPORTED ||
+        status == RTX_IO) {
+        base_warn("tuning stopped: %s", trouble->text);
+        s->report->warnings++;
+        return RTX_OK;
+    }
+    if (status != RTX_OK && err)
+        *err = *trouble;
+    return status;
+}
+
+rtx_status tun_run(tun_item *items, uint32_t n_items, const tun_options *opt, tun_report *report,
+                   rtx_err *err)
+{
+    tun_report unused;
+    tun_session s = {.opt = opt,
+                     .report = report ? report : &unused,
+                     .start_ns = base_now_ns(),
+                     .lap_ns = base_now_ns()};
+    s.worker = (tun_worker){.sock = -1, .mem_fd = -1};
+    *s.report = (tun_report){0};
+    for (uint32_t i = 0; i < n_items; i++)
+        items[i].result = (tun_result){0};
+    rtx_err trouble = {0};
+    rtx_status status = open_session(&s, items, n_items, err);
+    if (status == RTX_OK && look_up(&s) > 0)
+        status = search_missing(&s, &trouble, err);
+    if (status == RTX_OK)
+        status = finish(&s, &trouble, err);
+    close_session(&s);
+    for (uint32_t i = 0; status != RTX_OK && i < n_items; i++)
+        tun_result_done(&items[i].result);
+    return status;
+}
+
+void tun_result_done(tun_result *r)
+{
+    for (uint32_t k = 0; k < r->n_kernels; k++) {
+        base_free(r->kernels[k].source);
+        base_free(r->kernels[k].code);
+    }
+    base_free(r->kernels);
+    base_free(r->picks);
+    base_free(r->evidence);
+    *r = (tun_result){0};
+}
