@@ -172,15 +172,21 @@ static bool const_triangle(const ir_graph *g, ir_id id, int64_t *out_off, double
     return true;
 }
 
+/* The last two axes of the outside are those of the core, in that order. */
+static bool keeps_last_two(const ir_graph *g, const pm_view *v)
+{
+    int rank = ir_type_of(g, v->core)->rank;
+    return v->rank >= 2 && rank >= 2 && v->axis[v->rank - 2] == rank - 2 &&
+           v->axis[v->rank - 1] == rank - 1;
+}
+
 /* The table element [i, j] of the last two axes behind views and cuts: start of rows and columns. */
 static bool behind_cut(const ir_graph *g, ir_id id, ir_id *out_core, fmt_dim *out_shift)
 {
     pm_view v = pm_look(g, id);
     *out_core = v.core;
     *out_shift = fmt_dim_const(g->dims, 0);
-    const ir_type *t = ir_type_of(g, v.core);
-    if (v.rank < 2 || t->rank < 2 || v.axis[v.rank - 2] != t->rank - 2 ||
-        v.axis[v.rank - 1] != t->rank - 1)
+    if (!keeps_last_two(g, &v))
         return false;
     for (int j = 0; j < v.rank - 2; j++)
         if (v.axis[j] >= 0)
@@ -218,9 +224,7 @@ static bool triangle(const ir_graph *g, ir_id cond, fmt_dim *out_off, bool *out_
     if (pm_is(g, cond, IR_broadcast) ||
         pm_is(g, cond, IR_reshape)) { /* batch axes added outside the comparison */
         pm_view v = pm_look(g, cond);
-        const ir_type *t = ir_type_of(g, v.core);
-        bool square = v.rank >= 2 && t->rank >= 2 && v.axis[v.rank - 2] == t->rank - 2 &&
-                      v.axis[v.rank - 1] == t->rank - 1;
+        bool square = keeps_last_two(g, &v);
         for (int j = 0; j < v.rank - 2; j++)
             square = square && v.axis[j] < 0;
         return square && v.core != cond && triangle(g, v.core, out_off, out_in);
@@ -266,15 +270,12 @@ static bool causal_mask(const ir_graph *g, ir_id mask, const ir_type *shape, dou
     if (behind_cut(g, mask, &core, &shift) && const_triangle(g, core, &c, &zero, out_low))
         return zero == 0 &&
                causal_offset(g, fmt_dim_add(g->dims, shift, fmt_dim_const(g->dims, c)), shape);
-    core = pm_look(g, mask).core;
+    pm_view view = pm_look(g, mask);
+    core = view.core;
     double a, b;
-    if (!pm_is(g, core, IR_select) || !ir_is_splat(g, ir_in(g, core, 1), &a) ||
-        !ir_is_splat(g, ir_in(g, core, 2), &b) || !triangle(g, ir_in(g, core, 0), &off, &in) ||
-        !causal_offset(g, off, shape))
-        return false;
-    const ir_type *t = ir_type_of(g, core); /* the select lies on the last two axes as they are */
-    if (t->rank < 2 || t->dim[t->rank - 1] != shape->dim[shape->rank - 1] ||
-        t->dim[t->rank - 2] != shape->dim[shape->rank - 2])
+    if (!keeps_last_two(g, &view) || !pm_is(g, core, IR_select) ||
+        !ir_is_splat(g, ir_in(g, core, 1), &a) || !ir_is_splat(g, ir_in(g, core, 2), &b) ||
+        !triangle(g, ir_in(g, core, 0), &off, &in) || !causal_offset(g, off, shape))
         return false;
     *out_low = in ? b : a;
     return (in ? a : b) == 0;
@@ -291,16 +292,17 @@ static void split_mask(ir_graph *g, scores *s, int k)
         !ir_is_splat(g, ir_in(g, v.core, 1), &yes) || !ir_is_splat(g, ir_in(g, v.core, 2), &no) ||
         yes != 0 || no != -INFINITY)
         return;
-    ir_id cond = ir_in(g, v.core, 0);
-    if (!pm_is(g, cond, IR_and) || !pm_same_dims(ir_type_of(g, v.core), &s->shape))
+    ir_id cond = ir_in(g, v.core, 0), low = ir_in(g, v.core, 2);
+    bool direct = v.core == s->mask[k].id ||
+                  (pm_is(g, s->mask[k].id, IR_broadcast) && ir_in(g, s->mask[k].id, 0) == v.core);
+    if (!pm_is(g, cond, IR_and) || !direct || !keeps_last_two(g, &v))
         return;
     for (uint32_t side = 0; side < 2; side++)
         if (triangle(g, ir_in(g, cond, side), &off, &in) && in &&
             causal_offset(g, off, &s->shape)) {
-            ir_id other = pass_emit(
-                g, IR_select,
-                (ir_id[]){ir_in(g, cond, 1 - side), ir_in(g, v.core, 1), ir_in(g, v.core, 2)}, 3,
-                NULL);
+            ir_id in3[3] = {ir_in(g, cond, 1 - side), ir_in(g, v.core, 1), low};
+            ir_id other = pass_emit(g, IR_select, in3, 3, NULL);
+            other = other ? pm_broadcast(g, other, s->shape.dim, s->shape.rank) : 0;
             if (!other)
                 return;
             s->mask[k] = (mask_term){.id = other, .scale = 1.0};

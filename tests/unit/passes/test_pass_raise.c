@@ -367,7 +367,7 @@ static ir_id key_mask(fx *f, const heads *h)
 }
 
 /* wrong: 1 softmax over the wrong axis, 2 mask after the softmax, 3 causal off by one, 4 causal the other way, 5 sigmoid for
- * softmax, 6 p scaled, 7 cast to f16 inside, 8 mask value not low enough, 9 heads tiled instead of repeated. */
+ * softmax, 6 p scaled, 7 cast to f16 inside, 8 mask value not low enough, 9 heads tiled instead of repeated, 10 causal along the other axis. */
 static ir_id attention(fx *f, int wrong)
 {
     heads h = {.b = fx_sym(f, "B", 64), .s = fx_sym(f, "S", 512), .cq = 1, .ck = 1, .cs = 1};
@@ -398,7 +398,10 @@ static ir_id attention(fx *f, int wrong)
                    : ir_emit2(f->g, IR_dot, h.q, h.kt);
     if (flat)
         s = ir_reshape(f->g, s, (fmt_dim[]){h.b, fx_const(f, H), h.s, h.s}, 4);
-    int mask = wrong == 3 || wrong == 4 ? 4 : wrong == 8 ? 3 : wrong == 2 ? 0 : fx_pick(f, 6);
+    int mask = wrong == 3 || wrong == 4 || wrong == 10 ? 4
+               : wrong == 8                            ? 3
+               : wrong == 2                            ? 0
+                                                       : fx_pick(f, 6);
     double low = fx_pick(f, 2) ? -INFINITY : -3.4028234663852886e38;
     if (wrong == 8)
         low = -1e4;
@@ -418,8 +421,11 @@ static ir_id attention(fx *f, int wrong)
         s = low_where_not(f, key_mask(f, &h), s, low);
         break;
     case 4:
-        s = low_where_not(
-            f, wrong == 4 ? un(f, IR_not, visible(f, &h, 0)) : visible(f, &h, wrong == 3), s, low);
+        s = low_where_not(f,
+                          wrong == 4    ? un(f, IR_not, visible(f, &h, 0))
+                          : wrong == 10 ? fx_swap(f, visible(f, &h, 0))
+                                        : visible(f, &h, wrong == 3),
+                          s, low);
         break;
     case 5:
         s = fx_add(f, s, low_where_not(f, visible(f, &h, 0), fx_num(f, 0), low));
@@ -461,7 +467,7 @@ static const struct family {
     {"rmsnorm", rmsnorm, IR_rmsnorm, 4},
     {"softmax", softmax, IR_softmax, 3},
     {"rope", rope, IR_rope, 3},
-    {"attention", attention, IR_attention, 9},
+    {"attention", attention, IR_attention, 10},
 };
 
 static ir_id build(fx *f, const struct family *fam, uint64_t seed, int wrong)
@@ -546,7 +552,7 @@ static void test_variants(void **state)
 /* The wrong one must not become the operation: causal misses may become attention with a mask, tiled heads ungrouped. */
 static bool reached(const ir_graph *g, const struct family *fam, int wrong)
 {
-    bool mask_ok = fam->op == IR_attention && (wrong == 3 || wrong == 4),
+    bool mask_ok = fam->op == IR_attention && (wrong == 3 || wrong == 4 || wrong == 10),
          heads_ok = fam->op == IR_attention && wrong == 9;
     for (ir_id id = 1; id < g->n_nodes; id++) {
         if (ir_op_of(g, id) != fam->op)
