@@ -1,7 +1,6 @@
 """The C library seen from Python: search, declarations, status codes. Nothing here knows about NumPy."""
 import ctypes
 import os
-from pathlib import Path
 
 RANK_MAX = 8
 
@@ -31,23 +30,25 @@ def _candidates():
     """RTX_LIB alone if set; else beside the package, in the build folder of a checkout, in the prefix it is installed to."""
     named = os.environ.get("RTX_LIB")
     if named:
-        yield Path(named)
+        yield named
         return
-    here = Path(__file__).resolve().parent
-    folders = [here, here.parent.parent / "build"]
-    for prefix in list(here.parents)[:5]:
-        folders += [prefix / "lib", prefix / "lib64"]
+    here = os.path.dirname(os.path.realpath(__file__))
+    folders = [here, os.path.join(here, "..", "..", "build")]
+    prefix = here
+    for _ in range(5):
+        prefix = os.path.dirname(prefix)
+        folders += [os.path.join(prefix, "lib"), os.path.join(prefix, "lib64")]
     for name in ("librtx.so", "librtx-run.so"):  # the second runs bundles but compiles nothing
         for folder in folders:
-            yield folder / name
+            yield os.path.normpath(os.path.join(folder, name))
 
 
 def _find():
     tried = []
     for path in _candidates():
-        tried.append(str(path))
-        if path.exists():
-            return ctypes.CDLL(str(path)), str(path)
+        tried.append(path)
+        if os.path.exists(path):
+            return ctypes.CDLL(path), path
     for name in ("librtx.so", "librtx-run.so"):
         try:
             return ctypes.CDLL(name), name

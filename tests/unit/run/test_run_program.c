@@ -3,9 +3,11 @@
 #include "run_program.h"
 #include <math.h>
 #include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <cmocka.h>
 
 static rtx_program *open_fixture(int threads)
@@ -227,6 +229,47 @@ static void test_wrong_code_hash(void **state)
     assert_non_null(strstr(err.text, "sum does not match"));
 }
 
+/* A root that holds the bundle and nothing else: no /proc, no libraries, no compiler, no folder to write to. */
+static int in_empty_root(void)
+{
+    static data d;
+    rtx_program *p;
+    if (mkdir("root", 0755) != 0 || rename("a.rtxgc", "root/a.rtxgc") != 0)
+        return 1;
+    if (geteuid() != 0 && unshare(CLONE_NEWUSER) != 0)
+        return 77;
+    if (chroot("root") != 0 || chdir("/") != 0)
+        return 77;
+    if (rtx_program_open("/a.rtxgc", 0, &p, NULL) != RTX_OK)
+        return 2;
+    fix_fill(d.x, d.ids, 50, 4);
+    fix_expect(d.x, d.ids, 50, d.want_y, d.want_z);
+    for (int threads = 0; threads < 4; threads++) {
+        if (run(p, &d, 50, threads, NULL) != RTX_OK || !near(d.y, d.want_y, 50 * FIX_N))
+            return 3;
+    }
+    rtx_program_close(p);
+    return 0;
+}
+
+static void test_empty_root(void **state)
+{
+    (void)state;
+#ifdef __SANITIZE_THREAD__
+    skip(); /* it allows no threads after a fork */
+#endif
+    rtx_program_close(open_fixture(1));
+    pid_t child = fork();
+    if (child == 0)
+        _exit(in_empty_root());
+    int status;
+    waitpid(child, &status, 0);
+    assert_true(WIFEXITED(status));
+    if (WEXITSTATUS(status) == 77)
+        skip(); /* the system lets us change no root */
+    assert_int_equal(WEXITSTATUS(status), 0);
+}
+
 /* ---- many threads ---- */
 
 typedef struct job {
@@ -325,6 +368,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_concurrent),
         cmocka_unit_test(test_wrong_code_hash),
         cmocka_unit_test(test_failed_allocations),
+        cmocka_unit_test(test_empty_root),
     };
     return cmocka_run_group_tests(tests, fix_enter, fix_leave);
 }
