@@ -25,7 +25,7 @@ class InvalidType(Error, TypeError):
     """A wrong element type or kind of object."""
 
 
-class Missing(Error, LookupError):
+class Missing(Error, FileNotFoundError):
     """A file that is not there."""
 
 

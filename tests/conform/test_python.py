@@ -245,3 +245,66 @@ def test_unsupported_text():
     assert str(rtx.Unsupported("op Foo")) == "UNSUPPORTED: op Foo"
     assert str(rtx.Unsupported("UNSUPPORTED: op Foo")) == "UNSUPPORTED: op Foo"
     assert issubclass(rtx.Unsupported, rtx.Error) and issubclass(rtx.Error, RuntimeError)
+
+
+# ---- backend, with a compiler that is a stand-in: what is bound when, and what is kept ----
+
+
+def fake_compiler(monkeypatch, bundle, needs):
+    """Compiles to the fixture once all of `needs` are bound; returns the list of bindings it was called with."""
+    from rtx import backend
+
+    calls = []
+
+    def compile_(path, binds=None, **options):
+        assert options == {"tune": "off"} and os.path.exists(path)
+        calls.append({k: v.tolist() for k, v in (binds or {}).items()})
+        missing = [n for n in needs if n not in (binds or {})]
+        if missing:
+            raise rtx.Unsupported("op Reshape (node 'r'): its shape is not constant; bind=" + missing[0])
+        return rtx.load(bundle)
+
+    monkeypatch.setattr(backend, "_compile", compile_)
+    return backend, calls
+
+
+def model(inputs):
+    onnx = pytest.importorskip("onnx")
+    h, t = onnx.helper, onnx.TensorProto
+    values = [h.make_tensor_value_info(n, t.FLOAT if n == "x" else t.INT64, None) for n in inputs]
+    nodes = [h.make_node("Identity", ["x"], [o]) for o in ("z", "y")]
+    out = [h.make_tensor_value_info(o, t.FLOAT, None) for o in ("z", "y")]
+    const = h.make_tensor("w", t.FLOAT, [1], [1.0])
+    return h.make_model(h.make_graph(nodes, "g", values + [h.make_tensor_value_info("w", t.FLOAT, [1])], out, [const]))
+
+
+def test_backend_at_once(monkeypatch, bundle):
+    backend, calls = fake_compiler(monkeypatch, bundle, [])
+    rep = backend.prepare(model(["x", "ids"]), "CPU")
+    f = feed(3)
+    for inputs in ([f["x"], f["ids"]], f):
+        z, y = rep.run(inputs)  # in the order of the model's outputs
+        check({"y": y, "z": z}, f)
+    assert calls == [{}]
+    with pytest.raises(ValueError, match="3 inputs"):
+        rep.run([f["x"], f["ids"], f["ids"]])
+
+
+def test_backend_binds_what_is_asked_for(monkeypatch, bundle):
+    backend, calls = fake_compiler(monkeypatch, bundle, ["shape", "axes"])
+    rep = backend.prepare(model(["x", "ids", "shape", "axes"]), "CPU")
+    f = feed(3)
+    for shape in ([3, 1], [3, 1], [1, 3]):
+        z, y = rep.run([f["x"], f["ids"], np.array(shape), np.array([0])])
+        check({"y": y, "z": z}, f)
+    assert calls == [{}, {"shape": [3, 1]}, {"shape": [3, 1], "axes": [0]}, {"shape": [1, 3], "axes": [0]}]
+
+
+def test_backend_refuses(monkeypatch, bundle):
+    backend, _ = fake_compiler(monkeypatch, bundle, ["elsewhere"])
+    with pytest.raises(rtx.Unsupported, match="^UNSUPPORTED: op Reshape"):
+        backend.prepare(model(["x"]), "CPU")
+    with pytest.raises(rtx.Unsupported, match="device"):
+        backend.prepare(model(["x"]), "CUDA")
+    assert backend.supports_device("CPU") and backend.supports_device("CPU:0") and not backend.supports_device("CUDA")
+    assert not backend.is_compatible(model(["x"]))
