@@ -14,12 +14,14 @@ static fmt_dim bad(fmt_dims *p, rtx_status why)
 
 /* ---- growth and interning ---- */
 
-static bool vec_grow(fmt_dims *p, void **v, uint32_t n, uint32_t *cap, uint32_t more, size_t elem_bytes)
+static bool vec_grow(fmt_dims *p, void **v, uint32_t n, uint32_t *cap, uint32_t more,
+                     size_t elem_bytes)
 {
     if (more <= *cap - n)
         return true;
     uint64_t want = MAX((uint64_t)n + more, MAX(UINT64_C(16), (uint64_t)*cap * 2));
-    void *grown = want < INT32_MAX ? base_realloc(BASE_TAG_FORMAT, *v, (size_t)want * elem_bytes) : NULL;
+    void *grown =
+        want < INT32_MAX ? base_realloc(BASE_TAG_FORMAT, *v, (size_t)want * elem_bytes) : NULL;
     if (!grown)
         return bad(p, RTX_NOMEM), false;
     *v = grown;
@@ -50,7 +52,8 @@ static uint64_t hash_terms(const fmt_term *t, uint32_t n)
 {
     uint64_t h = n;
     for (uint32_t i = 0; i < n; i++)
-        h = (h ^ (uint64_t)t[i].coef ^ (uint64_t)t[i].mono << 40) * UINT64_C(0x9e3779b97f4a7c15), h ^= h >> 29;
+        h = (h ^ (uint64_t)t[i].coef ^ (uint64_t)t[i].mono << 40) * UINT64_C(0x9e3779b97f4a7c15),
+        h ^= h >> 29;
     return h;
 }
 
@@ -119,7 +122,8 @@ uint32_t fmt_mono_intern(fmt_dims *p, const uint32_t *atoms, uint32_t n)
         if (m->n == n && memcmp(p->factors.v + m->first, atoms, n * sizeof *atoms) == 0)
             return id - 1;
     }
-    if (!table_room(p, &p->mono_table, hash_mono) || !RESERVE(p, p->monos, 1) || !RESERVE(p, p->factors, n + 1))
+    if (!table_room(p, &p->mono_table, hash_mono) || !RESERVE(p, p->monos, 1) ||
+        !RESERVE(p, p->factors, n + 1))
         return UINT32_MAX;
     memcpy(p->factors.v + p->factors.n, atoms, n * sizeof *atoms);
     p->monos.v[p->monos.n] = (fmt_mono){p->factors.n, n};
@@ -129,7 +133,8 @@ uint32_t fmt_mono_intern(fmt_dims *p, const uint32_t *atoms, uint32_t n)
 }
 
 /* Size of the expression as a tree; false past the caps. */
-static bool measure(const fmt_dims *p, const fmt_term *t, uint32_t n, uint32_t *out_weight, uint32_t *out_depth)
+static bool measure(const fmt_dims *p, const fmt_term *t, uint32_t n, uint32_t *out_weight,
+                    uint32_t *out_depth)
 {
     uint64_t weight = 1;
     uint32_t depth = 0;
@@ -166,7 +171,8 @@ fmt_dim fmt_dim_intern(fmt_dims *p, const fmt_term *t, uint32_t n)
     }
     if (!measure(p, t, n, &weight, &depth))
         return bad(p, RTX_LIMIT);
-    if (!table_room(p, &p->dim_table, hash_dim) || !RESERVE(p, p->recs, 1) || !RESERVE(p, p->terms, n + 1))
+    if (!table_room(p, &p->dim_table, hash_dim) || !RESERVE(p, p->recs, 1) ||
+        !RESERVE(p, p->terms, n + 1))
         return FMT_DIM_BAD;
     if (n)
         memcpy(p->terms.v + p->terms.n, t, n * sizeof *t);
@@ -264,7 +270,8 @@ static uint32_t mono_mul(fmt_dims *p, uint32_t a, uint32_t b)
         return bad(p, RTX_LIMIT), UINT32_MAX;
     const uint32_t *fx = p->factors.v + x.first, *fy = p->factors.v + y.first;
     while (i < x.n || j < y.n)
-        merged[n++] = j == y.n || (i < x.n && fmt_atom_cmp(p, fx[i], fy[j]) <= 0) ? fx[i++] : fy[j++];
+        merged[n++] =
+            j == y.n || (i < x.n && fmt_atom_cmp(p, fx[i], fy[j]) <= 0) ? fx[i++] : fy[j++];
     return fmt_mono_intern(p, merged, n);
 }
 
@@ -307,7 +314,8 @@ static bool poly_div_exact(fmt_dims *p, const fmt_poly *a, const fmt_poly *b, fm
             return false;
         uint32_t m = fmt_mono_div(p, lead.mono, b->t[0].mono);
         int64_t coef = lead.coef / b->t[0].coef;
-        if (m == UINT32_MAX || coef == INT64_MIN || rest.n + b->n > FMT_TERMS_MAX || out_q->n == FMT_TERMS_MAX)
+        if (m == UINT32_MAX || coef == INT64_MIN || rest.n + b->n > FMT_TERMS_MAX ||
+            out_q->n == FMT_TERMS_MAX)
             return false;
         if (!fmt_poly_add(p, out_q, coef, m) || !fmt_poly_add_scaled(p, &rest, b, -coef, m))
             return false;
@@ -323,10 +331,7 @@ static bool poly_const(const fmt_poly *x, int64_t *out_v)
     return true;
 }
 
-fmt_dim fmt_poly_intern(fmt_dims *p, const fmt_poly *x)
-{
-    return fmt_dim_intern(p, x->t, x->n);
-}
+fmt_dim fmt_poly_intern(fmt_dims *p, const fmt_poly *x) { return fmt_dim_intern(p, x->t, x->n); }
 
 /* ---- pool ---- */
 
@@ -346,8 +351,9 @@ void fmt_dims_free(fmt_dims *p)
         return;
     for (uint32_t i = 0; i < p->syms.n; i++)
         base_free((char *)(uintptr_t)p->syms.v[i].sym.name);
-    void *parts[] = {p->syms.v, p->atoms.v, p->monos.v, p->factors.v, p->recs.v, p->terms.v,
-                     p->atom_table.slots, p->mono_table.slots, p->dim_table.slots, p};
+    void *parts[] = {p->syms.v,          p->atoms.v, p->monos.v,          p->factors.v,
+                     p->recs.v,          p->terms.v, p->atom_table.slots, p->mono_table.slots,
+                     p->dim_table.slots, p};
     for (size_t i = 0; i < COUNT_OF(parts); i++)
         base_free(parts[i]);
 }
@@ -355,7 +361,9 @@ void fmt_dims_free(fmt_dims *p)
 rtx_status fmt_dims_ok(const fmt_dims *p, rtx_err *err)
 {
     if (p->status == RTX_LIMIT)
-        return FAIL(err, LIMIT, "size expression too large: more than 64-bit constants, %d terms, %d factors or %d parts",
+        return FAIL(err, LIMIT,
+                    "size expression too large: more than 64-bit constants, %d terms, %d factors "
+                    "or %d parts",
                     FMT_TERMS_MAX, FMT_FACTORS_MAX, FMT_WEIGHT_MAX);
     return p->status == RTX_OK ? RTX_OK : FAIL(err, NOMEM, "out of memory");
 }
@@ -394,15 +402,9 @@ uint32_t fmt_sym_find(const fmt_dims *p, const char *name, size_t len)
     return UINT32_MAX;
 }
 
-uint32_t fmt_sym_count(const fmt_dims *p)
-{
-    return p->syms.n;
-}
+uint32_t fmt_sym_count(const fmt_dims *p) { return p->syms.n; }
 
-const fmt_sym *fmt_sym_get(const fmt_dims *p, uint32_t sym)
-{
-    return &p->syms.v[sym].sym;
-}
+const fmt_sym *fmt_sym_get(const fmt_dims *p, uint32_t sym) { return &p->syms.v[sym].sym; }
 
 void fmt_sym_bound(fmt_dims *p, uint32_t sym, int64_t lo, int64_t hi)
 {
@@ -463,7 +465,8 @@ static bool below(const fmt_dims *p, fmt_dim d, int64_t limit)
 
 /* Split x by a positive constant: x = out_high * c + out_low, where low keeps the terms that c does not divide and a
  * constant in [0, c). */
-static bool poly_split(fmt_dims *p, const fmt_poly *x, int64_t c, fmt_poly *out_high, fmt_poly *out_low)
+static bool poly_split(fmt_dims *p, const fmt_poly *x, int64_t c, fmt_poly *out_high,
+                       fmt_poly *out_low)
 {
     out_high->n = out_low->n = 0;
     for (uint32_t i = 0; i < x->n; i++) {
@@ -626,7 +629,8 @@ fmt_dim fmt_dim_bin(fmt_dims *p, fmt_dim_op op, fmt_dim a, fmt_dim b)
     switch (op) {
     case FMT_ADD:
     case FMT_SUB:
-        return fmt_poly_add_scaled(p, &x, &y, op == FMT_ADD ? 1 : -1, 0) ? fmt_poly_intern(p, &x) : FMT_DIM_BAD;
+        return fmt_poly_add_scaled(p, &x, &y, op == FMT_ADD ? 1 : -1, 0) ? fmt_poly_intern(p, &x)
+                                                                         : FMT_DIM_BAD;
     case FMT_MUL:
         sum.n = 0;
         for (uint32_t i = 0; i < x.n; i++)

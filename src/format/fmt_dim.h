@@ -11,10 +11,10 @@
 
 #include "fmt_type.h"
 
-#define FMT_TERMS_MAX 64    /* terms of one dimension */
-#define FMT_FACTORS_MAX 16  /* atoms of one monomial */
-#define FMT_WEIGHT_MAX 4096 /* atoms of one dimension written out as a tree: bounds recursion and text */
-#define FMT_DEPTH_MAX 64    /* nesting of atoms */
+#define FMT_TERMS_MAX   64   /* terms of one dimension */
+#define FMT_FACTORS_MAX 16   /* atoms of one monomial */
+#define FMT_WEIGHT_MAX  4096 /* atoms of one dimension as a tree: bounds text and time */
+#define FMT_DEPTH_MAX   64   /* nesting of atoms */
 
 typedef struct fmt_term {
     int64_t coef; /* never 0 */
@@ -32,15 +32,28 @@ typedef struct fmt_atom {
 } fmt_atom;
 #define FMT_ATOM_SYM (-1)
 
-typedef struct fmt_mono { uint32_t first, n; } fmt_mono;                  /* range of pool->factors; mono 0 is empty */
-typedef struct fmt_dim_rec { uint32_t first, n, weight, depth; } fmt_dim_rec; /* range of pool->terms */
-typedef struct fmt_sym_rec { fmt_sym sym; fmt_dim bound; } fmt_sym_rec;       /* bound: FMT_DIM_BAD while free */
+typedef struct fmt_mono {
+    uint32_t first, n;
+} fmt_mono; /* range of pool->factors; mono 0 is empty */
+typedef struct fmt_dim_rec {
+    uint32_t first, n, weight, depth;
+} fmt_dim_rec; /* range of pool->terms */
+typedef struct fmt_sym_rec {
+    fmt_sym sym;
+    fmt_dim bound;
+} fmt_sym_rec; /* bound: FMT_DIM_BAD while free */
 
 /* Open addressing over ids; 0 = free slot, else id + 1. */
-typedef struct fmt_table { uint32_t *slots, cap, n; } fmt_table;
+typedef struct fmt_table {
+    uint32_t *slots, cap, n;
+} fmt_table;
 
 /* Growable array of T: items, count and capacity. */
-#define FMT_VEC(T) struct { T *v; uint32_t n, cap; }
+#define FMT_VEC(T)                                                                                 \
+    struct {                                                                                       \
+        T *v;                                                                                      \
+        uint32_t n, cap;                                                                           \
+    }
 
 struct fmt_dims {
     FMT_VEC(fmt_sym_rec) syms;
@@ -54,14 +67,16 @@ struct fmt_dims {
     rtx_status status; /* OK, NOMEM or LIMIT; sticky */
 };
 
-fmt_dim fmt_dim_intern(fmt_dims *p, const fmt_term *t, uint32_t n);            /* terms in canonical order */
-uint32_t fmt_atom_intern(fmt_dims *p, fmt_atom atom);                          /* UINT32_MAX on failure */
-uint32_t fmt_mono_intern(fmt_dims *p, const uint32_t *atoms, uint32_t n);      /* atoms in canonical order */
+fmt_dim fmt_dim_intern(fmt_dims *p, const fmt_term *t, uint32_t n); /* terms in canonical order */
+uint32_t fmt_atom_intern(fmt_dims *p, fmt_atom atom);               /* UINT32_MAX on failure */
+/* Atoms in canonical order. */
+uint32_t fmt_mono_intern(fmt_dims *p, const uint32_t *atoms, uint32_t n);
 int fmt_mono_cmp(const fmt_dims *p, uint32_t a, uint32_t b);
 int fmt_atom_cmp(const fmt_dims *p, uint32_t a, uint32_t b);
 
-bool fmt_dim_bad(const fmt_dims *p, fmt_dim d);        /* not an id of this pool, or the pool has failed */
-const fmt_atom *fmt_dim_atom(const fmt_dims *p, fmt_dim d, int32_t op); /* d as one bare atom of op, or NULL */
+bool fmt_dim_bad(const fmt_dims *p, fmt_dim d); /* not an id of this pool, or the pool has failed */
+/* d as one bare atom of op, or NULL. */
+const fmt_atom *fmt_dim_atom(const fmt_dims *p, fmt_dim d, int32_t op);
 int64_t fmt_floor_mod(int64_t a, int64_t b);
 bool fmt_floor_div(int64_t a, int64_t b, int64_t *out);
 

@@ -28,16 +28,21 @@ bool fmt_dim_is_sym(const fmt_dims *p, fmt_dim d, uint32_t *out_sym)
 /* Visit the atoms of d's terms, without their operands. */
 #define FOR_ATOMS(p, d, atom)                                                                      \
     for (uint32_t t_ = 0; t_ < (p)->recs.v[d].n; t_++)                                             \
-        for (uint32_t k_ = 0, m_ = (p)->terms.v[(p)->recs.v[d].first + t_].mono; k_ < (p)->monos.v[m_].n; k_++) \
-            for (const fmt_atom *atom = &(p)->atoms.v[(p)->factors.v[(p)->monos.v[m_].first + k_]]; atom; atom = NULL)
+        for (uint32_t k_ = 0, m_ = (p)->terms.v[(p)->recs.v[d].first + t_].mono;                   \
+             k_ < (p)->monos.v[m_].n; k_++)                                                        \
+            for (const fmt_atom *atom =                                                            \
+                     &(p)->atoms.v[(p)->factors.v[(p)->monos.v[m_].first + k_]];                   \
+                 atom; atom = NULL)
 
 bool fmt_dim_uses(const fmt_dims *p, fmt_dim d, uint32_t sym)
 {
     if (d < 0)
         return false;
-    FOR_ATOMS(p, d, atom) {
-        if (atom->op == FMT_ATOM_SYM ? (uint32_t)atom->a == sym
-                                     : fmt_dim_uses(p, atom->a, sym) || fmt_dim_uses(p, atom->b, sym))
+    FOR_ATOMS(p, d, atom)
+    {
+        if (atom->op == FMT_ATOM_SYM
+                ? (uint32_t)atom->a == sym
+                : fmt_dim_uses(p, atom->a, sym) || fmt_dim_uses(p, atom->b, sym))
             return true;
     }
     return false;
@@ -55,11 +60,14 @@ static int64_t sat_add(int64_t a, int64_t b)
     return !__builtin_add_overflow(a, b, &v) ? v : a < 0 ? INT64_MIN : INT64_MAX;
 }
 
-typedef struct range { int64_t lo, hi; } range;
+typedef struct range {
+    int64_t lo, hi;
+} range;
 
 static range range_mul(range a, range b)
 {
-    int64_t c[4] = {sat_mul(a.lo, b.lo), sat_mul(a.lo, b.hi), sat_mul(a.hi, b.lo), sat_mul(a.hi, b.hi)};
+    int64_t c[4] = {sat_mul(a.lo, b.lo), sat_mul(a.lo, b.hi), sat_mul(a.hi, b.lo),
+                    sat_mul(a.hi, b.hi)};
     return (range){MIN(MIN(c[0], c[1]), MIN(c[2], c[3])), MAX(MAX(c[0], c[1]), MAX(c[2], c[3]))};
 }
 
@@ -84,13 +92,16 @@ static range range_atom(const fmt_dims *p, const fmt_atom *atom)
         return (range){p->syms.v[atom->a].sym.lo, p->syms.v[atom->a].sym.hi};
     range a = range_of(p, atom->a), b = range_of(p, atom->b);
     switch (atom->op) {
-    case FMT_DIV: return range_div(a, b);
+    case FMT_DIV:
+        return range_div(a, b);
     case FMT_MOD:
         if (b.lo < 0)
             return (range){INT64_MIN, INT64_MAX};
         return (range){0, a.lo >= 0 ? MIN(a.hi, MAX(b.hi - 1, 0)) : MAX(b.hi - 1, 0)};
-    case FMT_MIN: return (range){MIN(a.lo, b.lo), MIN(a.hi, b.hi)};
-    default: return (range){MAX(a.lo, b.lo), MAX(a.hi, b.hi)};
+    case FMT_MIN:
+        return (range){MIN(a.lo, b.lo), MIN(a.hi, b.hi)};
+    default:
+        return (range){MAX(a.lo, b.lo), MAX(a.hi, b.hi)};
     }
 }
 
@@ -120,21 +131,27 @@ void fmt_dim_range(const fmt_dims *p, fmt_dim d, int64_t *out_lo, int64_t *out_h
 
 static bool eval(const fmt_dims *p, fmt_dim d, const int64_t *values, int64_t *out_v);
 
-static bool eval_atom(const fmt_dims *p, const fmt_atom *atom, const int64_t *values, int64_t *out_v)
+static bool eval_atom(const fmt_dims *p, const fmt_atom *atom, const int64_t *values,
+                      int64_t *out_v)
 {
     if (atom->op == FMT_ATOM_SYM) {
         *out_v = values[atom->a];
-        fmt_dim bound = p->syms.v[atom->a].bound; /* bindings are acyclic by the check in fmt_dim_unify */
+        fmt_dim bound =
+            p->syms.v[atom->a].bound; /* bindings are acyclic by the check in fmt_dim_unify */
         return *out_v >= 0 || (bound != FMT_DIM_BAD && eval(p, bound, values, out_v));
     }
     int64_t a, b;
     if (!eval(p, atom->a, values, &a) || !eval(p, atom->b, values, &b))
         return false;
     switch (atom->op) {
-    case FMT_DIV: return b != 0 && fmt_floor_div(a, b, out_v);
-    case FMT_MOD: return b != 0 && (*out_v = fmt_floor_mod(a, b), true);
-    case FMT_MIN: return *out_v = MIN(a, b), true;
-    default: return *out_v = MAX(a, b), true;
+    case FMT_DIV:
+        return b != 0 && fmt_floor_div(a, b, out_v);
+    case FMT_MOD:
+        return b != 0 && (*out_v = fmt_floor_mod(a, b), true);
+    case FMT_MIN:
+        return *out_v = MIN(a, b), true;
+    default:
+        return *out_v = MAX(a, b), true;
     }
 }
 
@@ -160,7 +177,8 @@ static bool eval(const fmt_dims *p, fmt_dim d, const int64_t *values, int64_t *o
 bool fmt_dim_eval(const fmt_dims *p, fmt_dim d, const int64_t *sym_values, int64_t *out_v)
 {
     int64_t v;
-    if (d < 0 || (uint32_t)d >= p->recs.n || !eval(p, d, sym_values, &v) || v > FMT_DIM_LIMIT || v < -FMT_DIM_LIMIT)
+    if (d < 0 || (uint32_t)d >= p->recs.n || !eval(p, d, sym_values, &v) || v > FMT_DIM_LIMIT ||
+        v < -FMT_DIM_LIMIT)
         return false;
     *out_v = v;
     return true;
@@ -170,7 +188,8 @@ bool fmt_dim_eval(const fmt_dims *p, fmt_dim d, const int64_t *sym_values, int64
 static fmt_dim rebuild(const fmt_dims *p, fmt_dim d, fmt_dims *to, const fmt_dim *map)
 {
     fmt_dim sum = fmt_dim_const(to, 0);
-    for (uint32_t i = 0; i < p->recs.v[d].n && sum != FMT_DIM_BAD; i++) { /* p may equal to: no pointers held */
+    for (uint32_t i = 0; i < p->recs.v[d].n && sum != FMT_DIM_BAD;
+         i++) { /* p may equal to: no pointers held */
         fmt_term t = p->terms.v[p->recs.v[d].first + i];
         fmt_mono m = p->monos.v[t.mono];
         fmt_dim product = fmt_dim_const(to, t.coef);
@@ -180,7 +199,8 @@ static fmt_dim rebuild(const fmt_dims *p, fmt_dim d, fmt_dims *to, const fmt_dim
             if (atom.op == FMT_ATOM_SYM)
                 v = map ? map[atom.a] : fmt_dim_sym(to, (uint32_t)atom.a);
             else
-                v = fmt_dim_bin(to, (fmt_dim_op)atom.op, rebuild(p, atom.a, to, map), rebuild(p, atom.b, to, map));
+                v = fmt_dim_bin(to, (fmt_dim_op)atom.op, rebuild(p, atom.a, to, map),
+                                rebuild(p, atom.b, to, map));
             product = fmt_dim_mul(to, product, v);
         }
         sum = fmt_dim_add(to, sum, product);
@@ -190,7 +210,8 @@ static fmt_dim rebuild(const fmt_dims *p, fmt_dim d, fmt_dims *to, const fmt_dim
 
 fmt_dim fmt_dim_subst(const fmt_dims *p, fmt_dim d, fmt_dims *to, const fmt_dim *map)
 {
-    return d < 0 || p->status != RTX_OK || to->status != RTX_OK ? FMT_DIM_BAD : rebuild(p, d, to, map);
+    return d < 0 || p->status != RTX_OK || to->status != RTX_OK ? FMT_DIM_BAD
+                                                                : rebuild(p, d, to, map);
 }
 
 fmt_dim fmt_dim_resolve(fmt_dims *p, fmt_dim d)
@@ -241,8 +262,9 @@ static bool solve(fmt_dims *p, fmt_poly *x)
     fmt_poly value = {0};
     for (uint32_t j = 0; j < x->n; j++) {
         int64_t ratio;
-        if (j != best_term && (!fmt_floor_div(x->t[j].coef, x->t[best_term].coef, &ratio) || ratio == INT64_MIN ||
-                               !fmt_poly_add(p, &value, -ratio, x->t[j].mono)))
+        if (j != best_term &&
+            (!fmt_floor_div(x->t[j].coef, x->t[best_term].coef, &ratio) || ratio == INT64_MIN ||
+             !fmt_poly_add(p, &value, -ratio, x->t[j].mono)))
             return false;
     }
     fmt_dim d = fmt_poly_intern(p, &value);
@@ -268,7 +290,4 @@ bool fmt_dim_unify(fmt_dims *p, fmt_dim a, fmt_dim b)
     return p->status == RTX_OK && solve(p, &x);
 }
 
-uint32_t fmt_dims_bound(const fmt_dims *p)
-{
-    return p->n_bound;
-}
+uint32_t fmt_dims_bound(const fmt_dims *p) { return p->n_bound; }

@@ -45,9 +45,10 @@ static void print_dim(const fmt_dims *p, fmt_dim d, base_buf *b);
 static void print_operand(const fmt_dims *p, fmt_dim d, base_buf *b)
 {
     int64_t v;
-    bool bare = fmt_dim_is_const(p, d, &v) ? v >= 0
-                                           : fmt_dim_atom(p, d, FMT_ATOM_SYM) || fmt_dim_atom(p, d, FMT_MIN) ||
-                                                 fmt_dim_atom(p, d, FMT_MAX);
+    bool bare = fmt_dim_is_const(p, d, &v)
+                    ? v >= 0
+                    : fmt_dim_atom(p, d, FMT_ATOM_SYM) || fmt_dim_atom(p, d, FMT_MIN) ||
+                          fmt_dim_atom(p, d, FMT_MAX);
     base_buf_puts(b, bare ? "" : "(");
     print_dim(p, d, b);
     base_buf_puts(b, bare ? "" : ")");
@@ -85,7 +86,8 @@ static void print_dim(const fmt_dims *p, fmt_dim d, base_buf *b)
         base_buf_puts(b, i ? (minus ? " - " : " + ") : (minus ? "-" : ""));
         for (uint32_t k = 0; k < m->n; k++) {
             base_buf_puts(b, k ? "*" : "");
-            print_atom(p, &p->atoms.v[p->factors.v[m->first + k]], !minus && magnitude == 1 && m->n == 1, b);
+            print_atom(p, &p->atoms.v[p->factors.v[m->first + k]],
+                       !minus && magnitude == 1 && m->n == 1, b);
         }
         if (m->n == 0 || magnitude != 1)
             base_buf_printf(b, "%s%llu", m->n ? "*" : "", (unsigned long long)magnitude);
@@ -224,7 +226,8 @@ static fmt_dim parse_unary(parser *s)
     } else if (accept(s, '"')) {
         AUTO_BUF base_buf name;
         base_buf_init(&name, BASE_TAG_FORMAT, 4096);
-        d = parse_quoted(s, &name) && !name.failed ? symbol(s, name.data ? name.data : "", name.len) : stop(s);
+        d = parse_quoted(s, &name) && !name.failed ? symbol(s, name.data ? name.data : "", name.len)
+                                                   : stop(s);
         if (name.failed && !name.over_max)
             s->p->status = RTX_NOMEM;
     } else {
@@ -333,8 +336,8 @@ static bool read_syms(base_reader *r, fmt_dims *p)
         fmt_dim bound = (fmt_dim)base_reader_u32(r);
         uint32_t len = base_reader_u32(r);
         const uint8_t *name = r->failed || len > 4096 ? NULL : base_reader_bytes(r, len);
-        if (!name || !base_reader_bytes(r, (0u - len) & 3) || memchr(name, 0, len) || lo < 0 || hi < lo ||
-            hi > FMT_DIM_LIMIT || fmt_sym_find(p, (const char *)name, len) != UINT32_MAX)
+        if (!name || !base_reader_bytes(r, (0u - len) & 3) || memchr(name, 0, len) || lo < 0 ||
+            hi < lo || hi > FMT_DIM_LIMIT || fmt_sym_find(p, (const char *)name, len) != UINT32_MAX)
             return false;
         char text[4097];
         memcpy(text, name, len);
@@ -348,13 +351,15 @@ static bool read_syms(base_reader *r, fmt_dims *p)
 
 static bool read_atom(base_reader *r, fmt_dims *p)
 {
-    fmt_atom atom = {(int32_t)base_reader_u32(r), (fmt_dim)base_reader_u32(r), (fmt_dim)base_reader_u32(r)};
+    fmt_atom atom = {(int32_t)base_reader_u32(r), (fmt_dim)base_reader_u32(r),
+                     (fmt_dim)base_reader_u32(r)};
     if (r->failed || atom.a < 0 || atom.b < 0)
         return false;
     uint32_t n_atoms = p->atoms.n;
-    if (atom.op == FMT_ATOM_SYM ? (uint32_t)atom.a >= p->syms.n || atom.b != 0
-                                : atom.op < FMT_DIV || atom.op > FMT_MAX || (uint32_t)atom.a >= p->recs.n ||
-                                      (uint32_t)atom.b >= p->recs.n)
+    if (atom.op == FMT_ATOM_SYM
+            ? (uint32_t)atom.a >= p->syms.n || atom.b != 0
+            : atom.op < FMT_DIV || atom.op > FMT_MAX || (uint32_t)atom.a >= p->recs.n ||
+                  (uint32_t)atom.b >= p->recs.n)
         return false;
     return fmt_atom_intern(p, atom) == n_atoms; /* each once */
 }
@@ -366,7 +371,8 @@ static bool read_mono(base_reader *r, fmt_dims *p, uint32_t *out_mono)
         return false;
     for (uint32_t k = 0; k < n; k++) {
         atoms[k] = base_reader_u32(r);
-        if (r->failed || atoms[k] >= p->atoms.n || (k && fmt_atom_cmp(p, atoms[k - 1], atoms[k]) > 0))
+        if (r->failed || atoms[k] >= p->atoms.n ||
+            (k && fmt_atom_cmp(p, atoms[k - 1], atoms[k]) > 0))
             return false;
     }
     *out_mono = fmt_mono_intern(p, atoms, n);
@@ -433,7 +439,8 @@ rtx_status fmt_dims_read(base_reader *r, fmt_dims **out, rtx_err *err)
     if (!good) {
         bool no_memory = p->status == RTX_NOMEM;
         fmt_dims_free(p);
-        return no_memory ? FAIL(err, NOMEM, "out of memory") : FAIL(err, CORRUPT, "damaged size expressions");
+        return no_memory ? FAIL(err, NOMEM, "out of memory")
+                         : FAIL(err, CORRUPT, "damaged size expressions");
     }
     *out = p;
     return RTX_OK;

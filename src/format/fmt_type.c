@@ -21,25 +21,13 @@ static const dtype_row *row_of(fmt_dtype t)
     return &dtypes[(unsigned)t < FMT_DTYPE_COUNT ? t : FMT_NONE];
 }
 
-const char *fmt_dtype_name(fmt_dtype t)
-{
-    return row_of(t)->name;
-}
+const char *fmt_dtype_name(fmt_dtype t) { return row_of(t)->name; }
 
-size_t fmt_dtype_bytes(fmt_dtype t)
-{
-    return row_of(t)->bytes;
-}
+size_t fmt_dtype_bytes(fmt_dtype t) { return row_of(t)->bytes; }
 
-char fmt_dtype_class(fmt_dtype t)
-{
-    return row_of(t)->cls;
-}
+char fmt_dtype_class(fmt_dtype t) { return row_of(t)->cls; }
 
-int fmt_dtype_to_onnx(fmt_dtype t)
-{
-    return row_of(t)->onnx;
-}
+int fmt_dtype_to_onnx(fmt_dtype t) { return row_of(t)->onnx; }
 
 fmt_dtype fmt_dtype_parse(const char *s, size_t len)
 {
@@ -101,7 +89,8 @@ uint16_t fmt_f32_to_f16(float f)
         return (uint16_t)(sign | 0x7e00 | (magnitude >> 13 & 0x3ff));
     if (magnitude >= 0x47800000) /* 2^16 and above */
         return (uint16_t)(sign | 0x7c00);
-    if (magnitude >= 0x38800000) /* 2^-14: normal; a carry into the exponent is right, also into infinity */
+    if (magnitude >=
+        0x38800000) /* 2^-14: normal; a carry into the exponent is right, also into infinity */
         return (uint16_t)(sign | shift_rne(magnitude - (UINT32_C(112) << 23), 13));
     if (magnitude < 0x33000000) /* below half of the least subnormal 2^-24 */
         return (uint16_t)sign;

@@ -33,11 +33,11 @@ typedef enum fmt_dtype {
         FMT_DTYPE_COUNT
 } fmt_dtype;
 
-const char *fmt_dtype_name(fmt_dtype t);      /* "f32"; never NULL */
-size_t fmt_dtype_bytes(fmt_dtype t);          /* 0 for NONE and STRING */
-char fmt_dtype_class(fmt_dtype t);            /* 'F' 'I' 'B' 'N' */
+const char *fmt_dtype_name(fmt_dtype t);              /* "f32"; never NULL */
+size_t fmt_dtype_bytes(fmt_dtype t);                  /* 0 for NONE and STRING */
+char fmt_dtype_class(fmt_dtype t);                    /* 'F' 'I' 'B' 'N' */
 fmt_dtype fmt_dtype_parse(const char *s, size_t len); /* NONE if unknown */
-fmt_dtype fmt_dtype_of_onnx(int64_t code);    /* NONE if unknown */
+fmt_dtype fmt_dtype_of_onnx(int64_t code);            /* NONE if unknown */
 int fmt_dtype_to_onnx(fmt_dtype t);
 
 /* Half types in software (round to nearest even, NaN stays NaN). */
@@ -54,8 +54,8 @@ uint16_t fmt_f32_to_bf16(float f);
 
 /* ---- dimensions ---- */
 
-#define FMT_RANK_MAX 8
-#define FMT_DIM_BAD (-1)
+#define FMT_RANK_MAX  8
+#define FMT_DIM_BAD   (-1)
 #define FMT_DIM_LIMIT (INT64_C(1) << 48) /* no dimension or element count beyond this */
 
 typedef int32_t fmt_dim; /* id in a pool; equal ids <=> equal canonical expressions */
@@ -67,7 +67,7 @@ typedef struct fmt_sym {
     int64_t lo, hi;
 } fmt_sym;
 
-typedef enum fmt_dim_op { FMT_ADD, FMT_SUB, FMT_MUL, FMT_DIV, FMT_MOD, FMT_MIN, FMT_MAX } fmt_dim_op;
+typedef enum { FMT_ADD, FMT_SUB, FMT_MUL, FMT_DIV, FMT_MOD, FMT_MIN, FMT_MAX } fmt_dim_op;
 /* DIV and MOD floor; a zero divisor evaluates to an error. Canonical form is a sum of products with sorted factors, so
  * B*S*384 has one id whatever the order; exact quotients (B*S*384/384, (B*S)/B) simplify (dimensions are ≥ 0). */
 
@@ -76,8 +76,9 @@ void fmt_dims_free(fmt_dims *p);
 rtx_status fmt_dims_ok(const fmt_dims *p, rtx_err *err);
 
 fmt_dim fmt_dim_const(fmt_dims *p, int64_t v);
-uint32_t fmt_sym_new(fmt_dims *p, const char *name, int64_t lo, int64_t hi); /* UINT32_MAX on failure */
-uint32_t fmt_sym_find(const fmt_dims *p, const char *name, size_t len);      /* UINT32_MAX if absent */
+/* UINT32_MAX on failure, and if absent. */
+uint32_t fmt_sym_new(fmt_dims *p, const char *name, int64_t lo, int64_t hi);
+uint32_t fmt_sym_find(const fmt_dims *p, const char *name, size_t len);
 uint32_t fmt_sym_count(const fmt_dims *p);
 const fmt_sym *fmt_sym_get(const fmt_dims *p, uint32_t sym);
 void fmt_sym_bound(fmt_dims *p, uint32_t sym, int64_t lo, int64_t hi); /* narrows */
@@ -111,9 +112,10 @@ bool fmt_dim_eval(const fmt_dims *p, fmt_dim d, const int64_t *sym_values, int64
 /* The same expression in pool `to`, with symbol s of p replaced by map[s]. p may equal to. */
 fmt_dim fmt_dim_subst(const fmt_dims *p, fmt_dim d, fmt_dims *to, const fmt_dim *map);
 
-/* Text: "384", "batch", "batch*seq*384", "(seq + 3)/2". Print appends to b; parse creates unknown symbols with lo 0. */
+/* Text: "384", "batch", "batch*seq*384", "(seq + 3)/2". Print appends to b; parse creates unknown symbols with
+ * lo 0 and gives FMT_DIM_BAD on bad text (the pool stays good). */
 void fmt_dim_print(const fmt_dims *p, fmt_dim d, base_buf *b);
-fmt_dim fmt_dim_parse(fmt_dims *p, const char *s, size_t len); /* FMT_DIM_BAD on bad text (pool stays good) */
+fmt_dim fmt_dim_parse(fmt_dims *p, const char *s, size_t len);
 
 /* Records for a bundle: whole pool, symbols first; read validates every index and caps counts. */
 void fmt_dims_write(const fmt_dims *p, base_buf *b);

@@ -67,7 +67,10 @@ typedef struct ir_node {
     ir_type type;
 } ir_node;
 
-typedef struct ir_port { ir_id id; const char *name; } ir_port;
+typedef struct ir_port {
+    ir_id id;
+    const char *name;
+} ir_port;
 
 typedef struct ir_graph {
     fmt_dims *dims; /* borrowed */
@@ -103,7 +106,8 @@ ir_id ir_emit2(ir_graph *g, ir_op op, ir_id a, ir_id b);
 ir_id ir_emit3(ir_graph *g, ir_op op, ir_id a, ir_id b, ir_id c);
 
 ir_id ir_input(ir_graph *g, const char *name, const ir_type *type);
-ir_id ir_const_borrow(ir_graph *g, const ir_type *type, const void *data, size_t bytes); /* data outlives the graph */
+/* Constants: borrowed data outlives the graph. */
+ir_id ir_const_borrow(ir_graph *g, const ir_type *type, const void *data, size_t bytes);
 ir_id ir_const_copy(ir_graph *g, const ir_type *type, const void *data, size_t bytes);
 ir_id ir_scalar(ir_graph *g, fmt_dtype t, double v); /* rank-0 constant */
 void ir_output(ir_graph *g, const char *name, ir_id id);
@@ -112,8 +116,10 @@ void ir_output(ir_graph *g, const char *name, ir_id id);
 ir_id ir_reshape(ir_graph *g, ir_id x, const fmt_dim *dims, uint32_t rank);
 ir_id ir_broadcast(ir_graph *g, ir_id x, const fmt_dim *dims, uint32_t rank);
 ir_id ir_permute(ir_graph *g, ir_id x, const int64_t *perm);
-ir_id ir_slice(ir_graph *g, ir_id x, const fmt_dim *start, const fmt_dim *size, const int64_t *step);
-ir_id ir_reduce(ir_graph *g, ir_op op, ir_id x, const int64_t *axes, uint32_t n_axes, bool keepdims);
+ir_id ir_slice(ir_graph *g, ir_id x, const fmt_dim *start, const fmt_dim *size,
+               const int64_t *step);
+ir_id ir_reduce(ir_graph *g, ir_op op, ir_id x, const int64_t *axes, uint32_t n_axes,
+                bool keepdims);
 ir_id ir_cast(ir_graph *g, ir_id x, fmt_dtype to);
 ir_id ir_dimvals(ir_graph *g, const fmt_dim *dims, uint32_t n, bool scalar);
 /* Elementwise op after NumPy broadcasting of all inputs to their common shape. */
@@ -124,9 +130,18 @@ bool ir_broadcast_dims(ir_graph *g, const ir_type *a, const ir_type *b, ir_type 
 
 static inline const ir_node *ir_node_get(const ir_graph *g, ir_id id) { return &g->nodes[id]; }
 static inline const ir_type *ir_type_of(const ir_graph *g, ir_id id) { return &g->nodes[id].type; }
-static inline ir_id ir_in(const ir_graph *g, ir_id id, uint32_t k) { return g->refs[g->nodes[id].in + k]; }
-static inline const ir_attrs *ir_attrs_of(const ir_graph *g, ir_id id) { return &g->attrs[g->nodes[id].attr]; }
-static inline const ir_const *ir_const_of(const ir_graph *g, ir_id id) { return &g->consts[g->nodes[id].data]; }
+static inline ir_id ir_in(const ir_graph *g, ir_id id, uint32_t k)
+{
+    return g->refs[g->nodes[id].in + k];
+}
+static inline const ir_attrs *ir_attrs_of(const ir_graph *g, ir_id id)
+{
+    return &g->attrs[g->nodes[id].attr];
+}
+static inline const ir_const *ir_const_of(const ir_graph *g, ir_id id)
+{
+    return &g->consts[g->nodes[id].data];
+}
 static inline ir_op ir_op_of(const ir_graph *g, ir_id id) { return (ir_op)g->nodes[id].op; }
 const char *ir_name_of(const ir_graph *g, ir_id id); /* "" if unnamed */
 bool ir_type_eq(const ir_type *a, const ir_type *b);
@@ -142,19 +157,25 @@ uint32_t *ir_use_counts(const ir_graph *g);
 
 /* Called for each live node in order; in[] are the new ids of its inputs. Returns the new id (0 = failure is in g->err).
  * ir_copy_node is the rule that changes nothing. */
-typedef ir_id (*ir_rule)(void *ctx, const ir_graph *old, ir_id old_id, ir_graph *g, const ir_id *in);
+typedef ir_id (*ir_rule)(void *ctx, const ir_graph *old, ir_id old_id, ir_graph *g,
+                         const ir_id *in);
 ir_id ir_copy_node(ir_graph *g, const ir_graph *old, ir_id old_id, const ir_id *in);
 /* New graph over the same pool from the live nodes of old. Inputs keep their order even when dead. */
-RTX_MUST_CHECK rtx_status ir_rewrite(const ir_graph *old, ir_rule rule, void *ctx, ir_graph **out, rtx_err *err);
+RTX_MUST_CHECK rtx_status ir_rewrite(const ir_graph *old, ir_rule rule, void *ctx, ir_graph **out,
+                                     rtx_err *err);
 
 /* ---- verifier (ir_verify.c) ---- */
-RTX_MUST_CHECK rtx_status ir_verify(const ir_graph *g, rtx_err *err); /* every node's type is what its rule gives; order; arity */
+/* Every node's type is what its rule gives; order; arity. */
+RTX_MUST_CHECK rtx_status ir_verify(const ir_graph *g, rtx_err *err);
 
 /* ---- text (ir_text.c): print then parse gives an equal graph, parse then print equal text ---- */
-enum { IR_TEXT_DATA = 1 /* constants of any size in full; else those above 64 elements print as #hash and do not parse */,
-       IR_TEXT_NAMES = 2 /* model node names as comments */ };
+enum {
+    IR_TEXT_DATA = 1,  /* else constants above 64 elements print as #hash, which does not parse */
+    IR_TEXT_NAMES = 2, /* model node names as comments */
+};
 void ir_print(const ir_graph *g, const char *func_name, int flags, base_buf *b);
-RTX_MUST_CHECK rtx_status ir_parse(const char *text, size_t len, fmt_dims *dims, ir_graph **out, rtx_err *err);
+RTX_MUST_CHECK rtx_status ir_parse(const char *text, size_t len, fmt_dims *dims, ir_graph **out,
+                                   rtx_err *err);
 
 /* ---- evaluator (ir_eval.c): the oracle ---- */
 
@@ -170,8 +191,10 @@ typedef struct ir_tensor {
 } ir_tensor;
 
 void ir_tensor_done(ir_tensor *t);
-rtx_status ir_tensor_from(const void *data, fmt_dtype t, int rank, const int64_t *dim, ir_tensor *out, rtx_err *err);
-void ir_tensor_store(const ir_tensor *t, void *out_data); /* rounds to dtype; caller provides elems * size bytes */
+rtx_status ir_tensor_from(const void *data, fmt_dtype t, int rank, const int64_t *dim,
+                          ir_tensor *out, rtx_err *err);
+/* Rounds to dtype; the caller provides elems * size bytes. */
+void ir_tensor_store(const ir_tensor *t, void *out_data);
 
 /* Evaluate outputs for inputs (one per graph input, in order; shapes bind the symbols; contradictions are INVALID).
  * visit, if not NULL, sees every evaluated node (for `rtx compare`); returning false stops with CANCELLED.
@@ -180,9 +203,11 @@ void ir_tensor_store(const ir_tensor *t, void *out_data); /* rounds to dtype; ca
  * magnitude (the denominator where terms cancel); it is filled for outputs that are dot, reduce_sum, reduce_mean
  * or cumsum, or views of these, and left empty (elems 0) otherwise. */
 typedef bool (*ir_visit)(void *ctx, ir_id id, const ir_tensor *value);
-RTX_MUST_CHECK rtx_status ir_eval(const ir_graph *g, const ir_tensor *inputs, ir_tensor *outputs, ir_tensor *abs_out,
-                                  size_t max_bytes, ir_visit visit, void *ctx, rtx_err *err);
+RTX_MUST_CHECK rtx_status ir_eval(const ir_graph *g, const ir_tensor *inputs, ir_tensor *outputs,
+                                  ir_tensor *abs_out, size_t max_bytes, ir_visit visit, void *ctx,
+                                  rtx_err *err);
 /* Symbol values from input shapes; every other dimension is checked. values has fmt_sym_count entries; unbound = -1. */
-RTX_MUST_CHECK rtx_status ir_bind(const ir_graph *g, const ir_tensor *inputs, int64_t *values, rtx_err *err);
+RTX_MUST_CHECK rtx_status ir_bind(const ir_graph *g, const ir_tensor *inputs, int64_t *values,
+                                  rtx_err *err);
 
 #endif

@@ -21,53 +21,58 @@ typedef struct eval {
 
 /* ---- sizes ---- */
 
-static rtx_status dim_value(const ir_graph *g, fmt_dim d, const int64_t *syms, const char *what, int64_t *out, rtx_err *err)
+static rtx_status dim_value(const ir_graph *g, fmt_dim d, const int64_t *syms, const char *what,
+                            int64_t *out, rtx_err *err)
 {
     if (fmt_dim_eval(g->dims, d, syms, out))
         return RTX_OK;
     AUTO_BUF base_buf text;
     base_buf_init(&text, BASE_TAG_IR, 200);
     fmt_dim_print(g->dims, d, &text);
-    return FAIL(err, INVALID, "%s: size %s has no value for these inputs", what, text.data ? text.data : "");
+    return FAIL(err, INVALID, "%s: size %s has no value for these inputs", what,
+                text.data ? text.data : "");
 }
 
-static const char *port_name(const ir_graph *g, uint32_t input)
-{
-    return g->inputs[input].name;
-}
+static const char *port_name(const ir_graph *g, uint32_t input) { return g->inputs[input].name; }
 
 /* Symbols that are the whole size of an input's axis. */
-static rtx_status bind_bare(const ir_graph *g, uint32_t input, const ir_tensor *x, int64_t *values, rtx_err *err)
+static rtx_status bind_bare(const ir_graph *g, uint32_t input, const ir_tensor *x, int64_t *values,
+                            rtx_err *err)
 {
     const ir_type *t = ir_type_of(g, g->inputs[input].id);
     if (x->dtype != t->dtype || x->rank != t->rank)
-        return FAIL(err, INVALID, "input '%s' is %s of rank %d, needs %s of rank %d", port_name(g, input),
-                    fmt_dtype_name(x->dtype), x->rank, fmt_dtype_name(t->dtype), t->rank);
+        return FAIL(err, INVALID, "input '%s' is %s of rank %d, needs %s of rank %d",
+                    port_name(g, input), fmt_dtype_name(x->dtype), x->rank,
+                    fmt_dtype_name(t->dtype), t->rank);
     for (int k = 0; k < t->rank; k++) {
         uint32_t sym;
         if (!fmt_dim_is_sym(g->dims, fmt_dim_resolve(g->dims, t->dim[k]), &sym) || values[sym] >= 0)
             continue;
         const fmt_sym *s = fmt_sym_get(g->dims, sym);
         if (x->dim[k] < s->lo || x->dim[k] > s->hi)
-            return FAIL(err, INVALID, "input '%s': %s = %lld is not in [%lld, %lld]", port_name(g, input), s->name,
-                        (long long)x->dim[k], (long long)s->lo, (long long)s->hi);
+            return FAIL(err, INVALID, "input '%s': %s = %lld is not in [%lld, %lld]",
+                        port_name(g, input), s->name, (long long)x->dim[k], (long long)s->lo,
+                        (long long)s->hi);
         values[sym] = x->dim[k];
     }
     return RTX_OK;
 }
 
-static rtx_status check_dims(const ir_graph *g, uint32_t input, const ir_tensor *x, const int64_t *values, rtx_err *err)
+static rtx_status check_dims(const ir_graph *g, uint32_t input, const ir_tensor *x,
+                             const int64_t *values, rtx_err *err)
 {
     const ir_type *t = ir_type_of(g, g->inputs[input].id);
     for (int k = 0; k < t->rank; k++) {
         int64_t v;
-        TRY(dim_value(g, fmt_dim_resolve(g->dims, t->dim[k]), values, port_name(g, input), &v, err));
+        TRY(dim_value(g, fmt_dim_resolve(g->dims, t->dim[k]), values, port_name(g, input), &v,
+                      err));
         if (v != x->dim[k]) {
             AUTO_BUF base_buf text;
             base_buf_init(&text, BASE_TAG_IR, 200);
             fmt_dim_print(g->dims, t->dim[k], &text);
-            return FAIL(err, INVALID, "input '%s': axis %d has size %lld, needs %s = %lld", port_name(g, input), k,
-                        (long long)x->dim[k], text.data ? text.data : "", (long long)v);
+            return FAIL(err, INVALID, "input '%s': axis %d has size %lld, needs %s = %lld",
+                        port_name(g, input), k, (long long)x->dim[k], text.data ? text.data : "",
+                        (long long)v);
         }
     }
     return RTX_OK;
@@ -87,10 +92,7 @@ rtx_status ir_bind(const ir_graph *g, const ir_tensor *inputs, int64_t *values, 
 
 /* ---- values ---- */
 
-static bool has_value(const ir_tensor *t)
-{
-    return t->f || t->i;
-}
+static bool has_value(const ir_tensor *t) { return t->f || t->i; }
 
 static void drop(eval *e, ir_tensor *t)
 {
@@ -117,8 +119,8 @@ static rtx_status make(eval *e, ir_id id, ir_tensor *out)
             return FAIL(e->err, LIMIT, "%s: more than %lld elements", op, (long long)FMT_DIM_LIMIT);
     size_t bytes = empty ? 0 : (size_t)elems * 8;
     if (e->max_bytes && (e->held_bytes > e->max_bytes || bytes > e->max_bytes - e->held_bytes))
-        return FAIL(e->err, LIMIT, "%s: %zu bytes on top of %zu exceed the evaluator's cap of %zu", op, bytes, e->held_bytes,
-                    e->max_bytes);
+        return FAIL(e->err, LIMIT, "%s: %zu bytes on top of %zu exceed the evaluator's cap of %zu",
+                    op, bytes, e->held_bytes, e->max_bytes);
     TRY(ir_tensor_new(t->dtype, t->rank, dim, out, e->err));
     e->held_bytes += bytes;
     return RTX_OK;
@@ -193,7 +195,11 @@ static rtx_status eval_abs(eval *e, ir_id id, const ir_eval_call *call)
 static rtx_status eval_node(eval *e, ir_id id)
 {
     const ir_node *n = ir_node_get(e->g, id);
-    ir_eval_call c = {.op = (ir_op)n->op, .n_in = n->n_in, .attrs = ir_attrs_of(e->g, id), .out = &e->values[id], .err = e->err};
+    ir_eval_call c = {.op = (ir_op)n->op,
+                      .n_in = n->n_in,
+                      .attrs = ir_attrs_of(e->g, id),
+                      .out = &e->values[id],
+                      .err = e->err};
     const char *name = ir_op_get(c.op)->name;
     for (int k = 0; k < c.attrs->n_dims; k++)
         TRY(dim_value(e->g, c.attrs->dims[k], e->syms, name, &c.dims[k], e->err));
@@ -283,7 +289,8 @@ static rtx_status copy_tensor(const ir_tensor *x, ir_tensor *out, rtx_err *err)
 {
     TRY(ir_tensor_new(x->dtype, x->rank, x->dim, out, err));
     if (x->elems)
-        memcpy(x->f ? (void *)out->f : (void *)out->i, x->f ? (void *)x->f : (void *)x->i, (size_t)x->elems * 8);
+        memcpy(x->f ? (void *)out->f : (void *)out->i, x->f ? (void *)x->f : (void *)x->i,
+               (size_t)x->elems * 8);
     return RTX_OK;
 }
 
@@ -328,8 +335,8 @@ static void publish(ir_tensor *from, ir_tensor *to, uint32_t n, bool good)
     }
 }
 
-rtx_status ir_eval(const ir_graph *g, const ir_tensor *inputs, ir_tensor *outputs, ir_tensor *abs_out, size_t max_bytes,
-                   ir_visit visit_fn, void *ctx, rtx_err *err)
+rtx_status ir_eval(const ir_graph *g, const ir_tensor *inputs, ir_tensor *outputs,
+                   ir_tensor *abs_out, size_t max_bytes, ir_visit visit_fn, void *ctx, rtx_err *err)
 {
     uint32_t n = g->n_outputs;
     AUTO_FREE int64_t *syms = NULL;
@@ -337,7 +344,13 @@ rtx_status ir_eval(const ir_graph *g, const ir_tensor *inputs, ir_tensor *output
     TRY_ALLOC(syms = base_alloc_array(BASE_TAG_IR, fmt_sym_count(g->dims), sizeof *syms), err);
     TRY_ALLOC(results = base_zalloc_array(BASE_TAG_IR, 2 * (size_t)n, sizeof *results), err);
     TRY(ir_bind(g, inputs, syms, err));
-    eval e = {.g = g, .inputs = inputs, .syms = syms, .max_bytes = max_bytes, .visit = visit_fn, .ctx = ctx, .err = err};
+    eval e = {.g = g,
+              .inputs = inputs,
+              .syms = syms,
+              .max_bytes = max_bytes,
+              .visit = visit_fn,
+              .ctx = ctx,
+              .err = err};
     rtx_status status = run(&e, results, abs_out ? results + n : NULL);
     finish(&e);
     publish(results, outputs, n, status == RTX_OK);

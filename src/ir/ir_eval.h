@@ -17,11 +17,14 @@ typedef struct ir_eval_call {
 } ir_eval_call;
 
 typedef rtx_status (*ir_eval_fn)(const ir_eval_call *c);
-ir_eval_fn ir_eval_get(ir_op op);                   /* NULL: input and const */
-rtx_status ir_eval_elementwise(const ir_eval_call *c); /* every op with an expression in ops.def, and cast */
+ir_eval_fn ir_eval_get(ir_op op); /* NULL: input and const */
+rtx_status
+ir_eval_elementwise(const ir_eval_call *c); /* every op with an expression in ops.def, and cast */
 
 /* A tensor seen as [outer, axis, inner]: element (o, a, i) lies at (o * n + a) * inner + i. */
-typedef struct ir_lines { int64_t outer, n, inner; } ir_lines;
+typedef struct ir_lines {
+    int64_t outer, n, inner;
+} ir_lines;
 ir_lines ir_lines_of(const ir_tensor *t, int64_t axis);
 
 #endif

@@ -9,25 +9,28 @@ typedef double (*float_fn)(double a, double b);
 typedef int64_t (*int_fn)(int64_t a, int64_t b);
 typedef int64_t (*test_fn)(double a, double b);
 
+/* What an op computes: float to float, float to bool, and integer to integer or bool. */
+typedef struct ew_row {
+    float_fn f;
+    test_fn t;
+    int_fn i;
+} ew_row;
+
+/* clang-format off */
 #define U(x) ((uint64_t)(x))
 #define FLOAT(name, expr) static double f_##name(double a, double b) { (void)a; (void)b; return (expr); }
 #define INT(name, expr) static int64_t i_##name(int64_t a, int64_t b) { (void)a; (void)b; return (int64_t)(expr); }
 #define TEST(name, expr) static int64_t t_##name(double a, double b) { (void)a; (void)b; return (expr); }
+/* clang-format on */
 
-static double sigmoid(double x)
-{
-    return 1 / (1 + exp(-x));
-}
+static double sigmoid(double x) { return 1 / (1 + exp(-x)); }
 
 static int64_t int_div(int64_t a, int64_t b)
 {
     return b == 0 ? 0 : b == -1 ? (int64_t)(0 - U(a)) : a / b;
 }
 
-static int64_t int_rem(int64_t a, int64_t b)
-{
-    return b == 0 || b == -1 ? 0 : a % b;
-}
+static int64_t int_rem(int64_t a, int64_t b) { return b == 0 || b == -1 ? 0 : a % b; }
 
 static int64_t int_mod(int64_t a, int64_t b)
 {
@@ -48,6 +51,7 @@ static int64_t int_pow(int64_t a, int64_t b)
 
 static const double root_half = 0.70710678118654752440, root_two_by_pi = 0.79788456080286535588;
 
+/* clang-format off */
 FLOAT(neg, -a)                                        INT(neg, 0 - U(a))
 FLOAT(abs, fabs(a))                                   INT(abs, a < 0 ? 0 - U(a) : U(a))
 FLOAT(sign, isnan(a) ? a : (a > 0) - (a < 0))         INT(sign, (a > 0) - (a < 0))
@@ -92,25 +96,19 @@ TEST(le, a <= b)                                      INT(le, a <= b)
 TEST(gt, a > b)                                       INT(gt, a > b)
 TEST(ge, a >= b)                                      INT(ge, a >= b)
 
-/* What an op computes: float to float, float to bool, and integer to integer or bool. */
-typedef struct ew_row {
-    float_fn f;
-    test_fn t;
-    int_fn i;
-} ew_row;
-
 #define F_(name) [IR_##name] = {.f = f_##name}
 #define I_(name) [IR_##name] = {.i = i_##name}
 #define FI(name) [IR_##name] = {.f = f_##name, .i = i_##name}
 #define T_(name) [IR_##name] = {.t = t_##name}
 #define TI(name) [IR_##name] = {.t = t_##name, .i = i_##name}
 static const ew_row rows[IR_OP_COUNT] = {
-    FI(neg),   FI(abs),     FI(sign), FI(relu), FI(add),     FI(sub),      FI(mul),   FI(div),       FI(pow),   FI(fmod),
-    FI(min),   FI(max),     F_(exp),  F_(log),  F_(sqrt),    F_(rsqrt),    F_(recip), F_(erf),       F_(tanh),  F_(sigmoid),
-    F_(sin),   F_(cos),     F_(floor), F_(ceil), F_(round),  F_(gelu),     F_(silu),  F_(gelu_tanh), F_(swiglu), I_(mod),
-    I_(not),   I_(and),     I_(or),   I_(xor),  T_(isnan),   T_(isinf),    TI(eq),    TI(ne),        TI(lt),    TI(le),
-    TI(gt),    TI(ge),
+    FI(neg), FI(abs), FI(sign), FI(relu), FI(add), FI(sub), FI(mul), FI(div), FI(pow), FI(fmod), FI(min), FI(max),
+    F_(exp), F_(log), F_(sqrt), F_(rsqrt), F_(recip), F_(erf), F_(tanh), F_(sigmoid), F_(sin), F_(cos),
+    F_(floor), F_(ceil), F_(round), F_(gelu), F_(gelu_tanh), F_(silu), F_(swiglu),
+    I_(mod), I_(not), I_(and), I_(or), I_(xor),
+    T_(isnan), T_(isinf), TI(eq), TI(ne), TI(lt), TI(le), TI(gt), TI(ge),
 };
+/* clang-format on */
 
 static rtx_status eval_select(const ir_eval_call *c)
 {
@@ -152,7 +150,8 @@ rtx_status ir_eval_elementwise(const ir_eval_call *c)
     const ir_tensor *a = c->in[0], *b = c->in[c->n_in > 1];
     ir_tensor *out = c->out;
     if (a->f ? !(out->f ? row->f != NULL : row->t != NULL) : !row->i)
-        return FAIL(c->err, INTERNAL, "%s has no evaluation for %s", ir_op_get(c->op)->name, fmt_dtype_name(a->dtype));
+        return FAIL(c->err, INTERNAL, "%s has no evaluation for %s", ir_op_get(c->op)->name,
+                    fmt_dtype_name(a->dtype));
     if (a->f && out->f)
         for (int64_t k = 0; k < out->elems; k++)
             out->f[k] = row->f(a->f[k], b->f[k]);

@@ -96,7 +96,8 @@ static rtx_status eval_iota(const ir_eval_call *c)
 static rtx_status eval_reshape(const ir_eval_call *c)
 {
     if (c->out->elems != c->in[0]->elems)
-        return FAIL(c->err, INVALID, "reshape of %lld elements to %lld", (long long)c->in[0]->elems, (long long)c->out->elems);
+        return FAIL(c->err, INVALID, "reshape of %lld elements to %lld", (long long)c->in[0]->elems,
+                    (long long)c->out->elems);
     copy_run(c->out, 0, c->in[0], 0, c->out->elems);
     return RTX_OK;
 }
@@ -108,8 +109,8 @@ static rtx_status eval_broadcast(const ir_eval_call *c)
     strides_of(x, from);
     for (int k = 0, lead = c->out->rank - x->rank; k < x->rank; k++) {
         if (x->dim[k] != 1 && x->dim[k] != c->out->dim[lead + k])
-            return FAIL(c->err, INVALID, "broadcast of size %lld to %lld on axis %d", (long long)x->dim[k],
-                        (long long)c->out->dim[lead + k], lead + k);
+            return FAIL(c->err, INVALID, "broadcast of size %lld to %lld on axis %d",
+                        (long long)x->dim[k], (long long)c->out->dim[lead + k], lead + k);
         stride[lead + k] = x->dim[k] == 1 ? 0 : from[k];
     }
     return copy_strided(c, stride, 0);
@@ -133,11 +134,14 @@ static rtx_status eval_slice(const ir_eval_call *c)
     strides_of(x, from);
     for (int k = 0; k < x->rank; k++) {
         int64_t start = c->dims[k], step = c->attrs->list[k], span;
-        bool inside = start >= 0 && start < x->dim[k] && !__builtin_mul_overflow(c->out->dim[k] - 1, step, &span) &&
-                      span >= -start && span < x->dim[k] - start;
+        bool inside = start >= 0 && start < x->dim[k] &&
+                      !__builtin_mul_overflow(c->out->dim[k] - 1, step, &span) && span >= -start &&
+                      span < x->dim[k] - start;
         if (!inside)
-            return FAIL(c->err, INVALID, "slice start %lld step %lld size %lld reaches outside size %lld of axis %d",
-                        (long long)start, (long long)step, (long long)c->out->dim[k], (long long)x->dim[k], k);
+            return FAIL(c->err, INVALID,
+                        "slice start %lld step %lld size %lld reaches outside size %lld of axis %d",
+                        (long long)start, (long long)step, (long long)c->out->dim[k],
+                        (long long)x->dim[k], k);
         offset += start * from[k];
         stride[k] = from[k] * step;
     }
@@ -164,8 +168,8 @@ static rtx_status eval_concat(const ir_eval_call *c)
 static rtx_status wrap_index(const ir_eval_call *c, int64_t v, int64_t n, int64_t *out)
 {
     if (v < -n || v >= n)
-        return FAIL(c->err, INVALID, "%s: index %lld is not in [%lld, %lld)", ir_op_get(c->op)->name, (long long)v,
-                    (long long)-n, (long long)n);
+        return FAIL(c->err, INVALID, "%s: index %lld is not in [%lld, %lld)",
+                    ir_op_get(c->op)->name, (long long)v, (long long)-n, (long long)n);
     *out = v < 0 ? v + n : v;
     return RTX_OK;
 }
@@ -176,7 +180,7 @@ static rtx_status eval_gather(const ir_eval_call *c)
     ir_lines l = ir_lines_of(x, c->attrs->i[0]);
     for (int64_t o = 0; o < l.outer; o++)
         for (int64_t j = 0; j < idx->elems; j++) {
-            int64_t at;
+            int64_t at = 0;
             TRY(wrap_index(c, idx->i[j], l.n, &at));
             copy_run(c->out, (o * idx->elems + j) * l.inner, x, (o * l.n + at) * l.inner, l.inner);
         }
@@ -191,11 +195,12 @@ static rtx_status eval_gather_nd(const ir_eval_call *c)
     int64_t tuples = idx->elems / depth, batches = 1;
     for (int64_t k = 0; k < batch; k++)
         batches *= x->dim[k];
-    int64_t run = stride[batch + depth - 1], block = batch ? stride[batch - 1] : 0; /* elements per tuple, per batch */
+    int64_t run = stride[batch + depth - 1],
+            block = batch ? stride[batch - 1] : 0; /* elements per tuple, per batch */
     for (int64_t t = 0; t < tuples; t++) {
         int64_t from = t / (tuples / batches) * block;
         for (int64_t d = 0; d < depth; d++) {
-            int64_t at;
+            int64_t at = 0;
             TRY(wrap_index(c, idx->i[t * depth + d], x->dim[batch + d], &at));
             from += at * stride[batch + d];
         }
@@ -212,12 +217,12 @@ static rtx_status eval_gather_elements(const ir_eval_call *c)
     int64_t along = stride[axis];
     for (int k = 0; k < x->rank; k++)
         if (k != axis && idx->dim[k] > x->dim[k])
-            return FAIL(c->err, INVALID, "gather_elements: %lld indices on axis %d of size %lld", (long long)idx->dim[k], k,
-                        (long long)x->dim[k]);
+            return FAIL(c->err, INVALID, "gather_elements: %lld indices on axis %d of size %lld",
+                        (long long)idx->dim[k], k, (long long)x->dim[k]);
     stride[axis] = 0;
     walk w = walk_of(idx, stride, 0);
     for (int64_t k = 0; k < idx->elems; k++, walk_next(&w)) {
-        int64_t at;
+        int64_t at = 0;
         TRY(wrap_index(c, idx->i[k], x->dim[axis], &at));
         copy_elem(c->out, k, x, w.offset + at * along);
     }
@@ -226,33 +231,43 @@ static rtx_status eval_gather_elements(const ir_eval_call *c)
 
 /* ---- reductions ---- */
 
-static double nan_max(double a, double b)
-{
-    return a > b || isnan(a) ? a : b;
-}
+static double nan_max(double a, double b) { return a > b || isnan(a) ? a : b; }
 
-static double nan_min(double a, double b)
-{
-    return a < b || isnan(a) ? a : b;
-}
+static double nan_min(double a, double b) { return a < b || isnan(a) ? a : b; }
 
 static void accumulate_float(ir_op op, double *sum, double v)
 {
     switch (op) {
-    case IR_reduce_max: *sum = nan_max(*sum, v); break;
-    case IR_reduce_min: *sum = nan_min(*sum, v); break;
-    case IR_reduce_prod: *sum *= v; break;
-    default: *sum += v; break;
+    case IR_reduce_max:
+        *sum = nan_max(*sum, v);
+        break;
+    case IR_reduce_min:
+        *sum = nan_min(*sum, v);
+        break;
+    case IR_reduce_prod:
+        *sum *= v;
+        break;
+    default:
+        *sum += v;
+        break;
     }
 }
 
 static void accumulate_int(ir_op op, int64_t *sum, int64_t v)
 {
     switch (op) {
-    case IR_reduce_max: *sum = MAX(*sum, v); break;
-    case IR_reduce_min: *sum = MIN(*sum, v); break;
-    case IR_reduce_prod: *sum = (int64_t)((uint64_t)*sum * (uint64_t)v); break;
-    default: *sum = (int64_t)((uint64_t)*sum + (uint64_t)v); break;
+    case IR_reduce_max:
+        *sum = MAX(*sum, v);
+        break;
+    case IR_reduce_min:
+        *sum = MIN(*sum, v);
+        break;
+    case IR_reduce_prod:
+        *sum = (int64_t)((uint64_t)*sum * (uint64_t)v);
+        break;
+    default:
+        *sum = (int64_t)((uint64_t)*sum + (uint64_t)v);
+        break;
     }
 }
 
@@ -260,7 +275,9 @@ static void reduce_start(const ir_eval_call *c)
 {
     ir_tensor *out = c->out;
     bool narrow = out->dtype == FMT_I32;
-    double f = c->op == IR_reduce_max ? -INFINITY : c->op == IR_reduce_min ? INFINITY : c->op == IR_reduce_prod;
+    double f = c->op == IR_reduce_max   ? -INFINITY
+               : c->op == IR_reduce_min ? INFINITY
+                                        : c->op == IR_reduce_prod;
     int64_t i = c->op == IR_reduce_max   ? (narrow ? INT32_MIN : INT64_MIN)
                 : c->op == IR_reduce_min ? (narrow ? INT32_MAX : INT64_MAX)
                                          : c->op == IR_reduce_prod;
@@ -354,7 +371,11 @@ static rtx_status eval_cumsum(const ir_eval_call *c)
     return RTX_OK;
 }
 
-typedef struct ranked { const ir_tensor *x; int64_t at, index; int sign; } ranked;
+typedef struct ranked {
+    const ir_tensor *x;
+    int64_t at, index;
+    int sign;
+} ranked;
 
 static int ranked_cmp(const void *pa, const void *pb)
 {
@@ -369,7 +390,8 @@ static rtx_status eval_topk(const ir_eval_call *c)
     ir_lines l = ir_lines_of(x, c->attrs->i[0]);
     int64_t k = c->dims[0];
     if (k > l.n)
-        return FAIL(c->err, INVALID, "topk: k = %lld of %lld elements", (long long)k, (long long)l.n);
+        return FAIL(c->err, INVALID, "topk: k = %lld of %lld elements", (long long)k,
+                    (long long)l.n);
     AUTO_FREE ranked *line = NULL;
     TRY_ALLOC(line = base_alloc_array(BASE_TAG_IR, (size_t)l.n, sizeof *line), c->err);
     for (int64_t n = 0; n < l.outer * l.inner; n++) {
@@ -386,7 +408,8 @@ static rtx_status eval_topk(const ir_eval_call *c)
 /* ---- dot ---- */
 
 /* c[M,N] += a[M,K] b[K,N], rows of b outermost inside a row of c, so that the inner loop runs along both. */
-static void gemm(const double *a, const double *b, double *restrict c, int64_t m, int64_t k, int64_t n)
+static void gemm(const double *a, const double *b, double *restrict c, int64_t m, int64_t k,
+                 int64_t n)
 {
     for (int64_t i = 0; i < m; i++)
         for (int64_t p = 0; p < k; p++) {
@@ -486,16 +509,24 @@ static rtx_status eval_attention(const ir_eval_call *c)
     if (c->out->elems == 0)
         return RTX_OK;
     if (groups == 0 || heads % groups)
-        return FAIL(c->err, INVALID, "attention: %lld heads over %lld", (long long)heads, (long long)groups);
+        return FAIL(c->err, INVALID, "attention: %lld heads over %lld", (long long)heads,
+                    (long long)groups);
     AUTO_FREE double *p = NULL;
     TRY_ALLOC(p = base_alloc_array(BASE_TAG_IR, (size_t)keys, sizeof *p), c->err);
     for (int64_t bh = 0; bh < q->dim[0] * heads; bh++) {
         int64_t kv = bh / heads * groups + bh % heads / (heads / groups);
         for (int64_t i = 0; i < rows; i++) {
             int64_t row = bh * rows + i, visible = c->attrs->i[0] ? i + keys - rows + 1 : keys;
-            attention_row r = {q->f + row * depth, k->f + kv * keys * depth, v->f + kv * keys * value_depth,
-                               c->n_in == 4 ? c->in[3]->f + row * keys : NULL, p, c->out->f + row * value_depth,
-                               keys, visible, depth, value_depth};
+            attention_row r = {q->f + row * depth,
+                               k->f + kv * keys * depth,
+                               v->f + kv * keys * value_depth,
+                               c->n_in == 4 ? c->in[3]->f + row * keys : NULL,
+                               p,
+                               c->out->f + row * value_depth,
+                               keys,
+                               visible,
+                               depth,
+                               value_depth};
             attend(&r, c->attrs->f[0], c->attrs->i[1] != 0);
         }
     }
@@ -521,15 +552,19 @@ static rtx_status eval_rope(const ir_eval_call *c)
 ir_eval_fn ir_eval_get(ir_op op)
 {
     static const ir_eval_fn fns[IR_OP_COUNT] = {
-        [IR_dimvals] = eval_dimvals,     [IR_iota] = eval_iota,           [IR_reshape] = eval_reshape,
-        [IR_broadcast] = eval_broadcast, [IR_permute] = eval_permute,     [IR_slice] = eval_slice,
-        [IR_concat] = eval_concat,       [IR_gather] = eval_gather,       [IR_gather_nd] = eval_gather_nd,
-        [IR_gather_elements] = eval_gather_elements,
-        [IR_reduce_sum] = eval_reduce,   [IR_reduce_mean] = eval_reduce,  [IR_reduce_max] = eval_reduce,
-        [IR_reduce_min] = eval_reduce,   [IR_reduce_prod] = eval_reduce,  [IR_argmax] = eval_arg,
-        [IR_argmin] = eval_arg,          [IR_cumsum] = eval_cumsum,       [IR_topk] = eval_topk,
-        [IR_dot] = eval_dot,             [IR_softmax] = eval_softmax,     [IR_layernorm] = eval_norm,
-        [IR_rmsnorm] = eval_norm,        [IR_attention] = eval_attention, [IR_rope] = eval_rope,
+        [IR_dimvals] = eval_dimvals,     [IR_iota] = eval_iota,
+        [IR_reshape] = eval_reshape,     [IR_broadcast] = eval_broadcast,
+        [IR_permute] = eval_permute,     [IR_slice] = eval_slice,
+        [IR_concat] = eval_concat,       [IR_gather] = eval_gather,
+        [IR_gather_nd] = eval_gather_nd, [IR_gather_elements] = eval_gather_elements,
+        [IR_reduce_sum] = eval_reduce,   [IR_reduce_mean] = eval_reduce,
+        [IR_reduce_max] = eval_reduce,   [IR_reduce_min] = eval_reduce,
+        [IR_reduce_prod] = eval_reduce,  [IR_argmax] = eval_arg,
+        [IR_argmin] = eval_arg,          [IR_cumsum] = eval_cumsum,
+        [IR_topk] = eval_topk,           [IR_dot] = eval_dot,
+        [IR_softmax] = eval_softmax,     [IR_layernorm] = eval_norm,
+        [IR_rmsnorm] = eval_norm,        [IR_attention] = eval_attention,
+        [IR_rope] = eval_rope,
     };
     return ir_op_get(op)->elementwise ? ir_eval_elementwise : fns[op];
 }

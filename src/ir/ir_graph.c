@@ -8,14 +8,22 @@
 
 static const ir_op_info ops[IR_OP_COUNT] = {
     {.name = "none", .attrs = "", .fexpr = "", .iexpr = ""},
-#define PRIM IR_PRIM
+#define PRIM   IR_PRIM
 #define RAISED IR_RAISED
 #define TENSOR IR_TENSOR
-#define DATA IR_DATA
+#define DATA   IR_DATA
 #define OP(name, lo, hi, shape, attrs, level, dialect, fexpr, iexpr)                               \
-    {#name, attrs, fexpr, iexpr, lo, hi, level, dialect,                                           \
+    {#name,                                                                                        \
+     attrs,                                                                                        \
+     fexpr,                                                                                        \
+     iexpr,                                                                                        \
+     lo,                                                                                           \
+     hi,                                                                                           \
+     level,                                                                                        \
+     dialect,                                                                                      \
      sizeof fexpr > 1 || sizeof iexpr > 1 || IR_##name == IR_cast,                                 \
-     IR_##name == IR_reshape || IR_##name == IR_broadcast || IR_##name == IR_permute || IR_##name == IR_slice},
+     IR_##name == IR_reshape || IR_##name == IR_broadcast || IR_##name == IR_permute ||            \
+         IR_##name == IR_slice},
 #include "ops.def"
 #undef OP
 #undef PRIM
@@ -24,10 +32,7 @@ static const ir_op_info ops[IR_OP_COUNT] = {
 #undef DATA
 };
 
-const ir_op_info *ir_op_get(ir_op op)
-{
-    return &ops[(unsigned)op < IR_OP_COUNT ? op : IR_NONE];
-}
+const ir_op_info *ir_op_get(ir_op op) { return &ops[(unsigned)op < IR_OP_COUNT ? op : IR_NONE]; }
 
 ir_op ir_op_find(const char *name, size_t len)
 {
@@ -59,12 +64,14 @@ rtx_status ir_ok(const ir_graph *g, rtx_err *err)
     return g->err.code != RTX_OK ? g->err.code : fmt_dims_ok(g->dims, err);
 }
 
-static bool grow(ir_graph *g, void **items, uint32_t n, uint32_t *cap, uint32_t more, size_t elem_bytes)
+static bool grow(ir_graph *g, void **items, uint32_t n, uint32_t *cap, uint32_t more,
+                 size_t elem_bytes)
 {
     if (more <= *cap - n)
         return true;
     uint64_t want = MAX((uint64_t)n + more, MAX(UINT64_C(16), (uint64_t)*cap * 2));
-    void *p = want < UINT32_MAX / 2 ? base_realloc(BASE_TAG_IR, *items, (size_t)want * elem_bytes) : NULL;
+    void *p =
+        want < UINT32_MAX / 2 ? base_realloc(BASE_TAG_IR, *items, (size_t)want * elem_bytes) : NULL;
     if (!p)
         return ir_bad(g, RTX_NOMEM, "out of memory"), false;
     *items = p;
@@ -76,7 +83,8 @@ static bool grow(ir_graph *g, void **items, uint32_t n, uint32_t *cap, uint32_t 
 #define ROOM(g, field, more)                                                                       \
     __extension__({                                                                                \
         void *items_ = (g)->field;                                                                 \
-        bool ok_ = grow((g), &items_, (g)->n_##field, &(g)->cap_##field, (more), sizeof *(g)->field); \
+        bool ok_ =                                                                                 \
+            grow((g), &items_, (g)->n_##field, &(g)->cap_##field, (more), sizeof *(g)->field);     \
         (g)->field = items_;                                                                       \
         ok_;                                                                                       \
     })
@@ -108,7 +116,8 @@ void ir_graph_free(ir_graph *g)
     if (!g)
         return;
     base_arena_done(&g->arena);
-    void *parts[] = {g->nodes, g->refs, g->attrs, g->consts, g->inputs, g->outputs, g->intern, g->node_names, g};
+    void *parts[] = {g->nodes,   g->refs,   g->attrs,      g->consts, g->inputs,
+                     g->outputs, g->intern, g->node_names, g};
     for (size_t i = 0; i < COUNT_OF(parts); i++)
         base_free(parts[i]);
 }
@@ -133,7 +142,8 @@ static uint64_t hash_type(const ir_type *t)
 
 static uint64_t hash_const(const ir_const *c)
 {
-    return mix(c->bytes, c->bytes <= CONTENT_BYTES && c->bytes ? base_xxh3(c->data, c->bytes) : (uintptr_t)c->data);
+    return mix(c->bytes, c->bytes <= CONTENT_BYTES && c->bytes ? base_xxh3(c->data, c->bytes)
+                                                               : (uintptr_t)c->data);
 }
 
 static uint64_t hash_node(const ir_graph *g, const ir_node *n)
@@ -152,7 +162,8 @@ static bool const_equal(const ir_const *a, const ir_const *b)
 {
     if (a->bytes != b->bytes)
         return false;
-    return a->data == b->data || a->bytes == 0 || (a->bytes <= CONTENT_BYTES && memcmp(a->data, b->data, a->bytes) == 0);
+    return a->data == b->data || a->bytes == 0 ||
+           (a->bytes <= CONTENT_BYTES && memcmp(a->data, b->data, a->bytes) == 0);
 }
 
 static bool node_equal(const ir_graph *g, const ir_node *a, const ir_node *b)
@@ -164,7 +175,8 @@ static bool node_equal(const ir_graph *g, const ir_node *a, const ir_node *b)
             return false;
     if (memcmp(&g->attrs[a->attr], &g->attrs[b->attr], sizeof(ir_attrs)) != 0)
         return false;
-    return a->op != IR_const || (ir_type_eq(&a->type, &b->type) && const_equal(&g->consts[a->data], &g->consts[b->data]));
+    return a->op != IR_const || (ir_type_eq(&a->type, &b->type) &&
+                                 const_equal(&g->consts[a->data], &g->consts[b->data]));
 }
 
 static bool intern_room(ir_graph *g)
@@ -247,9 +259,15 @@ static void clean_attrs(fmt_dims *dims, ir_op op, const ir_attrs *from, ir_attrs
     ir_field f;
     for (const char *spec = ir_op_get(op)->attrs; ir_field_next(&spec, &f);) {
         switch (f.kind) {
-        case IR_FIELD_INT: out->i[f.index] = from->i[f.index]; break;
-        case IR_FIELD_FLOAT: out->f[f.index] = from->f[f.index]; break;
-        case IR_FIELD_TYPE: out->type = from->type; break;
+        case IR_FIELD_INT:
+            out->i[f.index] = from->i[f.index];
+            break;
+        case IR_FIELD_FLOAT:
+            out->f[f.index] = from->f[f.index];
+            break;
+        case IR_FIELD_TYPE:
+            out->type = from->type;
+            break;
         case IR_FIELD_LIST:
             out->n_list = from->n_list;
             memcpy(out->list, from->list, MIN(from->n_list, FMT_RANK_MAX) * sizeof *out->list);
@@ -295,7 +313,12 @@ ir_id ir_emit(ir_graph *g, ir_op op, const ir_id *in, uint32_t n_in, const ir_at
 {
     if (g->err.code != RTX_OK)
         return 0;
-    ir_rule_call c = {.dims = g->dims, .op = op, .name = g->current_name, .n_in = n_in, .may_bind = true, .err = &g->err};
+    ir_rule_call c = {.dims = g->dims,
+                      .op = op,
+                      .name = g->current_name,
+                      .n_in = n_in,
+                      .may_bind = true,
+                      .err = &g->err};
     if (n_in > IR_IN_MAX)
         return ir_bad(g, RTX_INVALID, "%s: %u inputs", ir_op_get(op)->name, n_in);
     for (uint32_t k = 0; k < n_in; k++) {
@@ -317,10 +340,7 @@ ir_id ir_emit(ir_graph *g, ir_op op, const ir_id *in, uint32_t n_in, const ir_at
     return commit(g, n);
 }
 
-ir_id ir_emit1(ir_graph *g, ir_op op, ir_id a)
-{
-    return ir_emit(g, op, &a, 1, NULL);
-}
+ir_id ir_emit1(ir_graph *g, ir_op op, ir_id a) { return ir_emit(g, op, &a, 1, NULL); }
 
 ir_id ir_emit2(ir_graph *g, ir_op op, ir_id a, ir_id b)
 {
@@ -343,7 +363,8 @@ static bool clean_type(ir_graph *g, const char *what, const ir_type *t, ir_type 
     return ir_type_check(g->dims, what, out, &g->err) == RTX_OK;
 }
 
-static bool add_port(ir_graph *g, ir_port **ports, uint32_t *n, uint32_t *cap, const char *what, const char *name, ir_id id)
+static bool add_port(ir_graph *g, ir_port **ports, uint32_t *n, uint32_t *cap, const char *what,
+                     const char *name, ir_id id)
 {
     for (uint32_t i = 0; i < *n; i++)
         if (strcmp((*ports)[i].name, name) == 0)
@@ -387,8 +408,8 @@ static ir_id add_const(ir_graph *g, const ir_type *type, const void *data, size_
     if (!fmt_dim_is_const(g->dims, ir_elems(g, &n.type), &elems))
         return ir_bad(g, RTX_INVALID, "const: sizes must be numbers");
     if ((uint64_t)elems * fmt_dtype_bytes(n.type.dtype) != bytes || (!data && bytes))
-        return ir_bad(g, RTX_INVALID, "const: %zu bytes for %lld elements of %s", bytes, (long long)elems,
-                      fmt_dtype_name(n.type.dtype));
+        return ir_bad(g, RTX_INVALID, "const: %zu bytes for %lld elements of %s", bytes,
+                      (long long)elems, fmt_dtype_name(n.type.dtype));
     if (!ROOM(g, consts, 1))
         return 0;
     n.data = g->n_consts++;
@@ -445,7 +466,8 @@ static ir_id emit_dims(ir_graph *g, ir_op op, ir_id x, const fmt_dim *dims, uint
     if (!t)
         return 0;
     if (rank > FMT_RANK_MAX)
-        return ir_bad(g, RTX_UNSUPPORTED, "%s: more than %d axes", ir_op_get(op)->name, FMT_RANK_MAX);
+        return ir_bad(g, RTX_UNSUPPORTED, "%s: more than %d axes", ir_op_get(op)->name,
+                      FMT_RANK_MAX);
     ir_attrs a = {.n_dims = (uint8_t)rank};
     for (uint32_t k = 0; k < rank; k++)
         a.dims[k] = fmt_dim_resolve(g->dims, dims[k]);
@@ -533,7 +555,8 @@ bool ir_broadcast_dims(ir_graph *g, const ir_type *a, const ir_type *b, ir_type 
 {
     ir_type t = {.dtype = a->dtype, .rank = MAX(a->rank, b->rank), .residency = a->residency};
     for (int k = 1; k <= t.rank; k++) { /* from the right */
-        fmt_dim da = k <= a->rank ? a->dim[a->rank - k] : FMT_DIM_BAD, db = k <= b->rank ? b->dim[b->rank - k] : FMT_DIM_BAD;
+        fmt_dim da = k <= a->rank ? a->dim[a->rank - k] : FMT_DIM_BAD,
+                db = k <= b->rank ? b->dim[b->rank - k] : FMT_DIM_BAD;
         fmt_dim d = da;
         if (k > a->rank || (k <= b->rank && fmt_dim_is(g->dims, da, 1)))
             d = db;
@@ -560,8 +583,9 @@ ir_id ir_ew(ir_graph *g, ir_op op, const ir_id *in, uint32_t n_in)
             ir_type_print(g->dims, &common, &text);
             base_buf_puts(&text, " and ");
             ir_type_print(g->dims, t, &text);
-            return ir_bad(g, RTX_INVALID, "%s%s%.60s: %s do not broadcast", ir_op_get(op)->name, g->current_name ? " " : "",
-                          g->current_name ? g->current_name : "", text.data ? text.data : "shapes");
+            return ir_bad(g, RTX_INVALID, "%s%s%.60s: %s do not broadcast", ir_op_get(op)->name,
+                          g->current_name ? " " : "", g->current_name ? g->current_name : "",
+                          text.data ? text.data : "shapes");
         }
         common = joined;
     }
@@ -572,10 +596,7 @@ ir_id ir_ew(ir_graph *g, ir_op op, const ir_id *in, uint32_t n_in)
 
 /* ---- questions ---- */
 
-const char *ir_name_of(const ir_graph *g, ir_id id)
-{
-    return g->node_names[g->nodes[id].name];
-}
+const char *ir_name_of(const ir_graph *g, ir_id id) { return g->node_names[g->nodes[id].name]; }
 
 bool ir_type_eq(const ir_type *a, const ir_type *b)
 {
@@ -611,7 +632,8 @@ bool ir_is_splat(const ir_graph *g, ir_id id, double *out_v)
     const ir_node *n = ir_node_get(g, id);
     if (n->op == IR_const)
         return const_splat(ir_const_of(g, id), n->type.dtype, out_v);
-    if (!(ir_op_get((ir_op)n->op)->view || n->op == IR_cast) || !ir_is_splat(g, ir_in(g, id, 0), out_v))
+    if (!(ir_op_get((ir_op)n->op)->view || n->op == IR_cast) ||
+        !ir_is_splat(g, ir_in(g, id, 0), out_v))
         return false;
     if (n->op == IR_cast) {
         uint64_t elem = 0;
@@ -663,7 +685,8 @@ ir_id ir_copy_node(ir_graph *g, const ir_graph *old, ir_id old_id, const ir_id *
     if (n->op != IR_const)
         return ir_emit(g, (ir_op)n->op, in, n->n_in, ir_attrs_of(old, old_id));
     const ir_const *c = ir_const_of(old, old_id);
-    return c->owned ? ir_const_copy(g, &n->type, c->data, c->bytes) : ir_const_borrow(g, &n->type, c->data, c->bytes);
+    return c->owned ? ir_const_copy(g, &n->type, c->data, c->bytes)
+                    : ir_const_borrow(g, &n->type, c->data, c->bytes);
 }
 
 static void mark_live(const ir_graph *g, uint8_t *live)
@@ -675,7 +698,8 @@ static void mark_live(const ir_graph *g, uint8_t *live)
             live[ir_in(g, id, k)] = 1;
 }
 
-static void rewrite_nodes(const ir_graph *old, ir_rule rule, void *ctx, ir_graph *g, const uint8_t *live, ir_id *map)
+static void rewrite_nodes(const ir_graph *old, ir_rule rule, void *ctx, ir_graph *g,
+                          const uint8_t *live, ir_id *map)
 {
     for (ir_id id = 1; id < old->n_nodes && g->err.code == RTX_OK; id++) {
         ir_id in[IR_IN_MAX];

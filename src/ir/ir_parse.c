@@ -8,13 +8,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define LABEL_MAX (2 * IR_NODES_MAX)
+#define LABEL_MAX      (2 * IR_NODES_MAX)
 #define NAME_MAX_BYTES 4096
 
 typedef struct parser {
     const char *text, *at, *end;
     ir_graph *g;
-    ir_id *labels; /* node of %N, 0 = none */
+    ir_id *labels;              /* node of %N, 0 = none */
     uint32_t n_labels, n_bound; /* bindings in the pool before parsing */
     rtx_err *err;
 } parser;
@@ -33,7 +33,8 @@ static rtx_status fail(const parser *p, rtx_status code, const char *fmt, ...)
         column = *s == '\n' ? 1 : column + 1;
         line += *s == '\n';
     }
-    return base_fail(p->err, code, "ir_parse.c", __LINE__, "line %zu, column %zu: %s", line, column, why);
+    return base_fail(p->err, code, "ir_parse.c", __LINE__, "line %zu, column %zu: %s", line, column,
+                     why);
 }
 
 /* Say where in the text the builder or the pool refused. */
@@ -136,7 +137,8 @@ static rtx_status number(parser *p, double *out)
     char token[64];
     size_t n = 0;
     skip(p);
-    while (n < sizeof token - 1 && p->at + n < p->end && (word_char(p->at[n]) || (p->at[n] && strchr("+-.", p->at[n])))) {
+    while (n < sizeof token - 1 && p->at + n < p->end &&
+           (word_char(p->at[n]) || (p->at[n] && strchr("+-.", p->at[n])))) {
         token[n] = p->at[n] == '.' ? *localeconv()->decimal_point : p->at[n];
         n++;
     }
@@ -176,7 +178,8 @@ static rtx_status quoted(parser *p, base_buf *out)
         base_buf_put(out, &c, 1);
     }
     if (out->failed)
-        return out->over_max ? fail(p, RTX_LIMIT, "name above %d bytes", NAME_MAX_BYTES) : base_buf_ok(out, p->err);
+        return out->over_max ? fail(p, RTX_LIMIT, "name above %d bytes", NAME_MAX_BYTES)
+                             : base_buf_ok(out, p->err);
     return accept(p, '"') ? RTX_OK : fail(p, RTX_INVALID, "name without end");
 }
 
@@ -246,7 +249,7 @@ static rtx_status dtype(parser *p, fmt_dtype *out)
 
 static rtx_status type(parser *p, ir_type *out)
 {
-    fmt_dtype t;
+    fmt_dtype t = FMT_NONE;
     *out = (ir_type){0};
     TRY(dtype(p, &t));
     out->dtype = t;
@@ -285,7 +288,7 @@ static rtx_status define(parser *p, uint32_t at, ir_id id)
 
 static rtx_status use(parser *p, ir_id *out)
 {
-    uint32_t at;
+    uint32_t at = 0;
     TRY(label(p, &at));
     *out = at < p->n_labels ? p->labels[at] : 0;
     return *out ? RTX_OK : fail(p, RTX_INVALID, "%%%u is not defined before this line", at);
@@ -331,7 +334,7 @@ static rtx_status hex_bytes(parser *p, size_t n, base_buf *data)
 static rtx_status constant(parser *p, ir_id *out)
 {
     ir_type t;
-    int64_t elems;
+    int64_t elems = 0;
     TRY(type(p, &t));
     rtx_err cause = {0};
     if (ir_type_check(p->g->dims, "const", &t, &cause) != RTX_OK)
@@ -339,7 +342,8 @@ static rtx_status constant(parser *p, ir_id *out)
     if (!fmt_dim_is_const(p->g->dims, ir_elems(p->g, &t), &elems) || elems < 0)
         return fail(p, RTX_INVALID, "a constant needs sizes that are numbers");
     size_t bytes = (size_t)elems * fmt_dtype_bytes(t.dtype);
-    AUTO_BUF base_buf data; /* grows with the text that is there, not with the size that it claims */
+    AUTO_BUF base_buf
+        data; /* grows with the text that is there, not with the size that it claims */
     base_buf_init(&data, BASE_TAG_IR, bytes);
     if (keyword(p, "hex"))
         TRY(hex_bytes(p, bytes, &data));
@@ -354,14 +358,22 @@ static rtx_status constant(parser *p, ir_id *out)
 
 static rtx_status attribute(parser *p, const ir_field *f, ir_attrs *a)
 {
-    fmt_dtype t;
+    fmt_dtype t = FMT_NONE;
     switch (f->kind) {
-    case IR_FIELD_INT: return integer(p, &a->i[f->index]);
-    case IR_FIELD_FLOAT: return number(p, &a->f[f->index]);
-    case IR_FIELD_LIST: return integer_list(p, a->list, &a->n_list);
-    case IR_FIELD_DIMS: return size_list(p, a->dims, &a->n_dims);
-    case IR_FIELD_SIZES: return size_list(p, a->sizes, &a->n_sizes);
-    default: TRY(dtype(p, &t)); a->type = (uint8_t)t; return RTX_OK;
+    case IR_FIELD_INT:
+        return integer(p, &a->i[f->index]);
+    case IR_FIELD_FLOAT:
+        return number(p, &a->f[f->index]);
+    case IR_FIELD_LIST:
+        return integer_list(p, a->list, &a->n_list);
+    case IR_FIELD_DIMS:
+        return size_list(p, a->dims, &a->n_dims);
+    case IR_FIELD_SIZES:
+        return size_list(p, a->sizes, &a->n_sizes);
+    default:
+        TRY(dtype(p, &t));
+        a->type = (uint8_t)t;
+        return RTX_OK;
     }
 }
 
@@ -385,7 +397,8 @@ static rtx_status attributes(parser *p, ir_op op, ir_attrs *out)
             bit <<= 1;
         }
         if (!found || seen & bit)
-            return fail(p, RTX_INVALID, "%s has no attribute of this name left", ir_op_get(op)->name);
+            return fail(p, RTX_INVALID, "%s has no attribute of this name left",
+                        ir_op_get(op)->name);
         seen |= bit;
         TRY(expect(p, '='));
         TRY(attribute(p, &f, out));
@@ -419,14 +432,15 @@ static rtx_status operation(parser *p, ir_op op, const char *start, ir_id *out)
     AUTO_BUF base_buf text;
     base_buf_init(&text, BASE_TAG_IR, 300);
     ir_type_print(p->g->dims, ir_type_of(p->g, *out), &text);
-    return fail(p, RTX_INVALID, "%s gives %s", ir_op_get(op)->name, text.data ? text.data : "another type");
+    return fail(p, RTX_INVALID, "%s gives %s", ir_op_get(op)->name,
+                text.data ? text.data : "another type");
 }
 
 /* %N = op … */
 static rtx_status node(parser *p)
 {
     const char *name;
-    uint32_t at;
+    uint32_t at = 0;
     ir_id id = 0;
     TRY(label(p, &at));
     TRY(expect(p, '='));
@@ -478,7 +492,7 @@ static rtx_status input(parser *p)
 {
     AUTO_BUF base_buf name;
     base_buf_init(&name, BASE_TAG_IR, NAME_MAX_BYTES);
-    uint32_t at;
+    uint32_t at = 0;
     ir_type t;
     TRY(label(p, &at));
     TRY(quoted(p, &name));
@@ -530,7 +544,11 @@ static rtx_status function(parser *p)
 rtx_status ir_parse(const char *text, size_t len, fmt_dims *dims, ir_graph **out, rtx_err *err)
 {
     rtx_err local;
-    parser p = {.text = text, .at = text, .end = text + len, .err = err ? err : &local, .n_bound = fmt_dims_bound(dims)};
+    parser p = {.text = text,
+                .at = text,
+                .end = text + len,
+                .err = err ? err : &local,
+                .n_bound = fmt_dims_bound(dims)};
     TRY_ALLOC(p.g = ir_graph_new(dims), p.err);
     rtx_status status = function(&p);
     base_free(p.labels);

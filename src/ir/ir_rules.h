@@ -6,7 +6,7 @@
 
 #include "ir.h"
 
-#define IR_IN_MAX 64
+#define IR_IN_MAX    64
 #define IR_NODES_MAX (1u << 20)
 
 /* One application of a shape rule. A rule reads in[] and attrs, brings attrs into canonical form (axes counted from the
@@ -19,7 +19,8 @@ typedef struct ir_rule_call {
     uint32_t n_in;
     ir_attrs attrs;
     ir_type out;
-    bool may_bind; /* sizes that differ may bind symbols (builder), or must be equal already (verifier) */
+    bool
+        may_bind; /* sizes that differ may bind symbols (builder), or must be equal already (verifier) */
     rtx_err *err;
 } ir_rule_call;
 
@@ -32,7 +33,14 @@ rtx_status ir_type_check(fmt_dims *dims, const char *what, const ir_type *t, rtx
 typedef struct ir_field {
     const char *name;
     size_t name_len;
-    enum { IR_FIELD_INT, IR_FIELD_FLOAT, IR_FIELD_LIST, IR_FIELD_DIMS, IR_FIELD_SIZES, IR_FIELD_TYPE } kind;
+    enum {
+        IR_FIELD_INT,
+        IR_FIELD_FLOAT,
+        IR_FIELD_LIST,
+        IR_FIELD_DIMS,
+        IR_FIELD_SIZES,
+        IR_FIELD_TYPE
+    } kind;
     int index; /* of i[] and f[] */
 } ir_field;
 bool ir_field_next(const char **spec, ir_field *out);

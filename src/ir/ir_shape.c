@@ -6,7 +6,8 @@
 
 /* ---- failure messages: op 'model node': reason; inputs with their types ---- */
 
-static rtx_status fail(const ir_rule_call *c, rtx_status code, int line, const char *fmt, ...) RTX_PRINTF(4, 5);
+static rtx_status fail(const ir_rule_call *c, rtx_status code, int line, const char *fmt, ...)
+    RTX_PRINTF(4, 5);
 
 static rtx_status fail(const ir_rule_call *c, rtx_status code, int line, const char *fmt, ...)
 {
@@ -22,8 +23,9 @@ static rtx_status fail(const ir_rule_call *c, rtx_status code, int line, const c
         ir_type_print(c->dims, c->in[k], &types);
     }
     bool named = c->name && *c->name;
-    return base_fail(c->err, code, "ir_shape.c", line, "%s%s%.60s%s: %s%s%s", ir_op_get(c->op)->name, named ? " '" : "",
-                     named ? c->name : "", named ? "'" : "", reason, types.data ? types.data : "",
+    return base_fail(c->err, code, "ir_shape.c", line, "%s%s%.60s%s: %s%s%s",
+                     ir_op_get(c->op)->name, named ? " '" : "", named ? c->name : "",
+                     named ? "'" : "", reason, types.data ? types.data : "",
                      types.over_max ? "…" : "");
 }
 #define BAD(c, code, ...) fail((c), RTX_##code, __LINE__, __VA_ARGS__)
@@ -64,14 +66,19 @@ enum { F32 = 1, INT = 2, BOOL = 4, HALF = 8, ANY = 15 };
 static int dtype_bit(fmt_dtype t)
 {
     switch (t) {
-    case FMT_F32: return F32;
+    case FMT_F32:
+        return F32;
     case FMT_I64:
-    case FMT_I32: return INT;
-    case FMT_BOOL: return BOOL;
+    case FMT_I32:
+        return INT;
+    case FMT_BOOL:
+        return BOOL;
     case FMT_F16:
     case FMT_BF16:
-    case FMT_F64: return HALF;
-    default: return 0;
+    case FMT_F64:
+        return HALF;
+    default:
+        return 0;
     }
 }
 
@@ -244,7 +251,8 @@ static rtx_status shape_reshape(ir_rule_call *c)
 {
     TRY(need(c, 0, ANY));
     set_dims(c, c->in[0]->dtype, c->attrs.dims, c->attrs.n_dims);
-    fmt_dim from = product(c->dims, c->in[0]->dim, c->in[0]->rank), to = product(c->dims, c->out.dim, c->out.rank);
+    fmt_dim from = product(c->dims, c->in[0]->dim, c->in[0]->rank),
+            to = product(c->dims, c->out.dim, c->out.rank);
     TRY(fmt_dims_ok(c->dims, c->err));
     if (same_dim(c, from, to))
         return RTX_OK;
@@ -253,7 +261,8 @@ static rtx_status shape_reshape(ir_rule_call *c)
     ir_type_print(c->dims, &c->out, &text);
     if (fmt_dim_is_const(c->dims, from, NULL) && fmt_dim_is_const(c->dims, to, NULL))
         return BAD(c, INVALID, "to %s changes the number of elements", text.data ? text.data : "");
-    return BAD(c, UNSUPPORTED, "to %s: equal element counts cannot be proven", text.data ? text.data : "");
+    return BAD(c, UNSUPPORTED, "to %s: equal element counts cannot be proven",
+               text.data ? text.data : "");
 }
 
 static rtx_status shape_broadcast(ir_rule_call *c)
@@ -301,7 +310,9 @@ static rtx_status slice_axis(const ir_rule_call *c, int k)
         return BAD(c, INVALID, "step %lld on axis %d", (long long)step, k);
     if (fmt_dim_is(p, size, 0) || !at_least(c, size, 1))
         return at_most(c, size, -1) ? BAD(c, INVALID, "negative size on axis %d", k) : RTX_OK;
-    fmt_dim last = fmt_dim_add(p, start, fmt_dim_mul(p, fmt_dim_sub(p, size, fmt_dim_const(p, 1)), fmt_dim_const(p, step)));
+    fmt_dim last = fmt_dim_add(
+        p, start,
+        fmt_dim_mul(p, fmt_dim_sub(p, size, fmt_dim_const(p, 1)), fmt_dim_const(p, step)));
     fmt_dim ends[2] = {start, last};
     for (int e = 0; e < 2; e++)
         if (at_most(c, ends[e], -1) || at_least(c, fmt_dim_sub(p, ends[e], dim), 0))
@@ -373,7 +384,8 @@ static rtx_status shape_gather_nd(ir_rule_call *c)
     if (!fmt_dim_is_const(c->dims, idx->dim[idx->rank - 1], &depth))
         return BAD(c, UNSUPPORTED, "the last size of the indices is not constant");
     if (depth < 1 || depth > x->rank - batch)
-        return BAD(c, INVALID, "the last size of the indices is not in [1, %lld]", (long long)(x->rank - batch));
+        return BAD(c, INVALID, "the last size of the indices is not in [1, %lld]",
+                   (long long)(x->rank - batch));
     for (int k = 0; k < batch; k++)
         if (!same_dim(c, x->dim[k], idx->dim[k]))
             return BAD(c, INVALID, "sizes of batch axis %d differ", k);
@@ -392,7 +404,8 @@ static rtx_status shape_gather_elements(ir_rule_call *c)
     TRY(fix_axis(c, &c->attrs.i[0], x->rank));
     for (int k = 0; k < x->rank; k++) { /* ONNX lets the indices be smaller on the other axes */
         bool fits = k == c->attrs.i[0] || x->dim[k] == idx->dim[k] ||
-                    at_most(c, fmt_dim_sub(c->dims, idx->dim[k], x->dim[k]), 0) || same_dim(c, x->dim[k], idx->dim[k]);
+                    at_most(c, fmt_dim_sub(c->dims, idx->dim[k], x->dim[k]), 0) ||
+                    same_dim(c, x->dim[k], idx->dim[k]);
         if (!fits)
             return BAD(c, INVALID, "indices are larger on axis %d", k);
     }
@@ -513,17 +526,19 @@ static rtx_status shape_attention(ir_rule_call *c)
         if (c->in[n]->rank != 4)
             return BAD(c, INVALID, "needs rank 4");
     }
-    if (!same_dim(c, q->dim[B], k->dim[B]) || !same_dim(c, q->dim[B], v->dim[B]) || !same_dim(c, k->dim[H], v->dim[H]) ||
-        !same_dim(c, k->dim[S], v->dim[S]) || !same_dim(c, q->dim[D], k->dim[D]))
+    if (!same_dim(c, q->dim[B], k->dim[B]) || !same_dim(c, q->dim[B], v->dim[B]) ||
+        !same_dim(c, k->dim[H], v->dim[H]) || !same_dim(c, k->dim[S], v->dim[S]) ||
+        !same_dim(c, q->dim[D], k->dim[D]))
         return BAD(c, INVALID, "sizes of q, k and v do not fit");
     int64_t heads, groups;
-    bool grouped = fmt_dim_is_const(c->dims, q->dim[H], &heads) && fmt_dim_is_const(c->dims, k->dim[H], &groups);
+    bool grouped = fmt_dim_is_const(c->dims, q->dim[H], &heads) &&
+                   fmt_dim_is_const(c->dims, k->dim[H], &groups);
     if (grouped ? groups < 1 || heads % groups : !same_dim(c, q->dim[H], k->dim[H]))
         return BAD(c, INVALID, "heads of q are not a multiple of heads of k");
     if (c->n_in == 4) {
         const ir_type *m = c->in[3];
-        if (!same_dim(c, m->dim[B], q->dim[B]) || !same_dim(c, m->dim[H], q->dim[H]) || !same_dim(c, m->dim[2], q->dim[S]) ||
-            !same_dim(c, m->dim[3], k->dim[S]))
+        if (!same_dim(c, m->dim[B], q->dim[B]) || !same_dim(c, m->dim[H], q->dim[H]) ||
+            !same_dim(c, m->dim[2], q->dim[S]) || !same_dim(c, m->dim[3], k->dim[S]))
             return BAD(c, INVALID, "the mask is not [B,H,Sq,Sk]");
     }
     c->attrs.i[0] = c->attrs.i[0] != 0;
@@ -561,7 +576,8 @@ rtx_status ir_type_check(fmt_dims *dims, const char *what, const ir_type *t, rtx
     if (t->rank > FMT_RANK_MAX)
         return FAIL(err, UNSUPPORTED, "%s: rank %d is above %d", what, t->rank, FMT_RANK_MAX);
     if (!dtype_bit(t->dtype))
-        return FAIL(err, UNSUPPORTED, "%s: dtype %s is not supported", what, fmt_dtype_name(t->dtype));
+        return FAIL(err, UNSUPPORTED, "%s: dtype %s is not supported", what,
+                    fmt_dtype_name(t->dtype));
     int64_t elems = 1;
     for (int k = 0; k < t->rank; k++) {
         int64_t lo, hi;
@@ -582,12 +598,16 @@ rtx_status ir_rule_apply(ir_rule_call *c)
     if (c->op <= IR_NONE || c->op >= IR_OP_COUNT)
         return FAIL(c->err, INVALID, "no op number %d", (int)c->op);
     if (c->n_in < info->min_in || c->n_in > info->max_in)
-        return FAIL(c->err, INVALID, "%s: %u inputs, needs %d to %d", info->name, c->n_in, info->min_in, info->max_in);
-    if (c->attrs.n_list > FMT_RANK_MAX || c->attrs.n_dims > FMT_RANK_MAX || c->attrs.n_sizes > FMT_RANK_MAX)
-        return FAIL(c->err, INVALID, "%s: attribute list above %d entries", info->name, FMT_RANK_MAX);
+        return FAIL(c->err, INVALID, "%s: %u inputs, needs %d to %d", info->name, c->n_in,
+                    info->min_in, info->max_in);
+    if (c->attrs.n_list > FMT_RANK_MAX || c->attrs.n_dims > FMT_RANK_MAX ||
+        c->attrs.n_sizes > FMT_RANK_MAX)
+        return FAIL(c->err, INVALID, "%s: attribute list above %d entries", info->name,
+                    FMT_RANK_MAX);
     for (int k = 0; k < c->attrs.n_dims + c->attrs.n_sizes; k++)
         if ((k < c->attrs.n_dims ? c->attrs.dims[k] : c->attrs.sizes[k - c->attrs.n_dims]) < 0)
-            return fmt_dims_ok(c->dims, c->err) == RTX_OK ? BAD(c, INVALID, "a size is not given") : fmt_dims_ok(c->dims, c->err);
+            return fmt_dims_ok(c->dims, c->err) == RTX_OK ? BAD(c, INVALID, "a size is not given")
+                                                          : fmt_dims_ok(c->dims, c->err);
     TRY(rules[c->op](c));
     for (int k = 0; k < c->out.rank; k++)
         c->out.dim[k] = fmt_dim_resolve(c->dims, c->out.dim[k]);

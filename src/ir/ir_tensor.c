@@ -24,10 +24,14 @@ static float round_odd(double v)
 double ir_round_to(fmt_dtype t, double v)
 {
     switch (t) {
-    case FMT_F32: return (double)(float)v;
-    case FMT_F16: return (double)fmt_f16_to_f32(fmt_f32_to_f16(round_odd(v)));
-    case FMT_BF16: return (double)fmt_bf16_to_f32(fmt_f32_to_bf16(round_odd(v)));
-    default: return v;
+    case FMT_F32:
+        return (double)(float)v;
+    case FMT_F16:
+        return (double)fmt_f16_to_f32(fmt_f32_to_f16(round_odd(v)));
+    case FMT_BF16:
+        return (double)fmt_bf16_to_f32(fmt_f32_to_bf16(round_odd(v)));
+    default:
+        return v;
     }
 }
 
@@ -55,10 +59,14 @@ static double load_float(fmt_dtype t, const void *elem)
     float f;
     double d;
     switch (t) {
-    case FMT_F16: return memcpy(&h, elem, 2), (double)fmt_f16_to_f32(h);
-    case FMT_BF16: return memcpy(&h, elem, 2), (double)fmt_bf16_to_f32(h);
-    case FMT_F32: return memcpy(&f, elem, 4), (double)f;
-    default: return memcpy(&d, elem, 8), d;
+    case FMT_F16:
+        return memcpy(&h, elem, 2), (double)fmt_f16_to_f32(h);
+    case FMT_BF16:
+        return memcpy(&h, elem, 2), (double)fmt_bf16_to_f32(h);
+    case FMT_F32:
+        return memcpy(&f, elem, 4), (double)f;
+    default:
+        return memcpy(&d, elem, 8), d;
     }
 }
 
@@ -68,9 +76,12 @@ static int64_t load_int(fmt_dtype t, const void *elem)
     int32_t w;
     int64_t v;
     switch (t) {
-    case FMT_BOOL: return memcpy(&b, elem, 1), b != 0;
-    case FMT_I32: return memcpy(&w, elem, 4), w;
-    default: return memcpy(&v, elem, 8), v;
+    case FMT_BOOL:
+        return memcpy(&b, elem, 1), b != 0;
+    case FMT_I32:
+        return memcpy(&w, elem, 4), w;
+    default:
+        return memcpy(&v, elem, 8), v;
     }
 }
 
@@ -80,9 +91,15 @@ static void store_float(fmt_dtype t, double v, void *out)
     uint16_t h = t == FMT_F16 ? fmt_f32_to_f16(round_odd(v)) : fmt_f32_to_bf16(round_odd(v));
     switch (t) {
     case FMT_F16:
-    case FMT_BF16: memcpy(out, &h, 2); break;
-    case FMT_F32: memcpy(out, &f, 4); break;
-    default: memcpy(out, &v, 8); break;
+    case FMT_BF16:
+        memcpy(out, &h, 2);
+        break;
+    case FMT_F32:
+        memcpy(out, &f, 4);
+        break;
+    default:
+        memcpy(out, &v, 8);
+        break;
     }
 }
 
@@ -91,9 +108,15 @@ static void store_int(fmt_dtype t, int64_t v, void *out)
     uint8_t b = v != 0;
     uint32_t w = (uint32_t)(uint64_t)v;
     switch (t) {
-    case FMT_BOOL: memcpy(out, &b, 1); break;
-    case FMT_I32: memcpy(out, &w, 4); break;
-    default: memcpy(out, &v, 8); break;
+    case FMT_BOOL:
+        memcpy(out, &b, 1);
+        break;
+    case FMT_I32:
+        memcpy(out, &w, 4);
+        break;
+    default:
+        memcpy(out, &v, 8);
+        break;
     }
 }
 
@@ -139,7 +162,8 @@ rtx_status ir_tensor_new(fmt_dtype t, int rank, const int64_t *dim, ir_tensor *o
     }
     for (int k = 0; k < rank && !empty; k++)
         if (__builtin_mul_overflow(x.elems, dim[k], &x.elems) || x.elems > FMT_DIM_LIMIT)
-            return FAIL(err, LIMIT, "tensor with more than %lld elements", (long long)FMT_DIM_LIMIT);
+            return FAIL(err, LIMIT, "tensor with more than %lld elements",
+                        (long long)FMT_DIM_LIMIT);
     x.elems = empty ? 0 : x.elems;
     void *data;
     TRY_ALLOC(data = base_zalloc_array(BASE_TAG_IR, (size_t)x.elems, sizeof(int64_t)), err);
@@ -163,7 +187,8 @@ void ir_tensor_load(const void *data, ir_tensor *t)
     }
 }
 
-rtx_status ir_tensor_from(const void *data, fmt_dtype t, int rank, const int64_t *dim, ir_tensor *out, rtx_err *err)
+rtx_status ir_tensor_from(const void *data, fmt_dtype t, int rank, const int64_t *dim,
+                          ir_tensor *out, rtx_err *err)
 {
     TRY(ir_tensor_new(t, rank, dim, out, err));
     ir_tensor_load(data, out);

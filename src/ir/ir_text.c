@@ -33,7 +33,8 @@ static void print_quoted(const char *s, base_buf *b)
 static void print_word(const char *s, base_buf *b)
 {
     for (; *s; s++) {
-        bool plain = (*s >= 'a' && *s <= 'z') || (*s >= 'A' && *s <= 'Z') || (*s >= '0' && *s <= '9') || *s == '.';
+        bool plain = (*s >= 'a' && *s <= 'z') || (*s >= 'A' && *s <= 'Z') ||
+                     (*s >= '0' && *s <= '9') || *s == '.';
         base_buf_put(b, plain ? s : "_", 1);
     }
 }
@@ -70,15 +71,20 @@ static void print_float(double v, int digits, base_buf *b)
 
 static bool prints_as_numbers(fmt_dtype t, const ir_const *c)
 {
-    static const uint64_t quiet_nan[FMT_DTYPE_COUNT] = {
-        [FMT_F32] = 0x7fc00000, [FMT_F16] = 0x7e00, [FMT_BF16] = 0x7fc0, [FMT_F64] = UINT64_C(0x7ff8000000000000)};
+    static const uint64_t quiet_nan[FMT_DTYPE_COUNT] = {[FMT_F32] = 0x7fc00000,
+                                                        [FMT_F16] = 0x7e00,
+                                                        [FMT_BF16] = 0x7fc0,
+                                                        [FMT_F64] = UINT64_C(0x7ff8000000000000)};
     size_t size = fmt_dtype_bytes(t);
     if (c->bytes / size > LIST_ELEMS)
         return false;
-    for (size_t at = 0; at < c->bytes; at += size) { /* "nan" and 0, 1 must give back the same bytes */
+    for (size_t at = 0; at < c->bytes;
+         at += size) { /* "nan" and 0, 1 must give back the same bytes */
         uint64_t bits = 0;
         memcpy(&bits, (const char *)c->data + at, size);
-        if (t == FMT_BOOL ? bits > 1 : fmt_dtype_class(t) == 'F' && isnan(ir_load_element(t, &bits)) && bits != quiet_nan[t])
+        if (t == FMT_BOOL ? bits > 1
+                          : fmt_dtype_class(t) == 'F' && isnan(ir_load_element(t, &bits)) &&
+                                bits != quiet_nan[t])
             return false;
     }
     return true;
@@ -147,11 +153,21 @@ static void print_attrs(const ir_graph *g, ir_id id, base_buf *b)
         base_buf_put(b, f.name, f.name_len);
         base_buf_puts(b, "=");
         switch (f.kind) {
-        case IR_FIELD_INT: base_buf_printf(b, "%lld", (long long)a->i[f.index]); break;
-        case IR_FIELD_FLOAT: print_float(a->f[f.index], 17, b); break;
-        case IR_FIELD_TYPE: base_buf_puts(b, fmt_dtype_name((fmt_dtype)a->type)); break;
-        case IR_FIELD_DIMS: print_dims(g, a->dims, a->n_dims, b); break;
-        case IR_FIELD_SIZES: print_dims(g, a->sizes, a->n_sizes, b); break;
+        case IR_FIELD_INT:
+            base_buf_printf(b, "%lld", (long long)a->i[f.index]);
+            break;
+        case IR_FIELD_FLOAT:
+            print_float(a->f[f.index], 17, b);
+            break;
+        case IR_FIELD_TYPE:
+            base_buf_puts(b, fmt_dtype_name((fmt_dtype)a->type));
+            break;
+        case IR_FIELD_DIMS:
+            print_dims(g, a->dims, a->n_dims, b);
+            break;
+        case IR_FIELD_SIZES:
+            print_dims(g, a->sizes, a->n_sizes, b);
+            break;
         case IR_FIELD_LIST:
             base_buf_puts(b, "[");
             for (int k = 0; k < a->n_list; k++)

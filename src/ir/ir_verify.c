@@ -10,15 +10,16 @@ static rtx_status check_indices(const ir_graph *g, ir_id id, rtx_err *err)
         return FAIL(err, INTERNAL, "%%%u: no op number %u", id, n->op);
     const ir_op_info *info = ir_op_get((ir_op)n->op);
     if (n->n_in < info->min_in || n->n_in > info->max_in)
-        return FAIL(err, INTERNAL, "%%%u: %s has %u inputs, needs %d to %d", id, info->name, n->n_in, info->min_in,
-                    info->max_in);
-    if (n->in > g->n_refs || n->n_in > g->n_refs - n->in || n->attr >= g->n_attrs || n->name >= g->n_names ||
-        n->data >= g->n_consts)
+        return FAIL(err, INTERNAL, "%%%u: %s has %u inputs, needs %d to %d", id, info->name,
+                    n->n_in, info->min_in, info->max_in);
+    if (n->in > g->n_refs || n->n_in > g->n_refs - n->in || n->attr >= g->n_attrs ||
+        n->name >= g->n_names || n->data >= g->n_consts)
         return FAIL(err, INTERNAL, "%%%u: %s refers outside the graph's tables", id, info->name);
     for (uint32_t k = 0; k < n->n_in; k++) {
         ir_id in = ir_in(g, id, k);
         if (in == 0 || in >= id)
-            return FAIL(err, INTERNAL, "%%%u: %s reads %%%u, which is not before it", id, info->name, in);
+            return FAIL(err, INTERNAL, "%%%u: %s reads %%%u, which is not before it", id,
+                        info->name, in);
     }
     return RTX_OK;
 }
@@ -36,22 +37,28 @@ static rtx_status check_const(const ir_graph *g, ir_id id, rtx_err *err)
     const ir_type *t = ir_type_of(g, id);
     const ir_const *c = ir_const_of(g, id);
     int64_t elems;
-    if (!fmt_dim_is_const(g->dims, ir_elems(g, t), &elems) || (uint64_t)elems * fmt_dtype_bytes(t->dtype) != c->bytes ||
-        (!c->data && c->bytes))
-        return FAIL(err, INTERNAL, "%%%u: constant with %zu bytes of data does not fit its type", id, c->bytes);
+    if (!fmt_dim_is_const(g->dims, ir_elems(g, t), &elems) ||
+        (uint64_t)elems * fmt_dtype_bytes(t->dtype) != c->bytes || (!c->data && c->bytes))
+        return FAIL(err, INTERNAL, "%%%u: constant with %zu bytes of data does not fit its type",
+                    id, c->bytes);
     return RTX_OK;
 }
 
 static rtx_status check_rule(const ir_graph *g, ir_id id, rtx_err *err)
 {
     const ir_node *n = ir_node_get(g, id);
-    ir_rule_call c = {.dims = g->dims, .op = (ir_op)n->op, .name = ir_name_of(g, id), .n_in = n->n_in,
-                      .attrs = *ir_attrs_of(g, id), .err = err};
+    ir_rule_call c = {.dims = g->dims,
+                      .op = (ir_op)n->op,
+                      .name = ir_name_of(g, id),
+                      .n_in = n->n_in,
+                      .attrs = *ir_attrs_of(g, id),
+                      .err = err};
     for (uint32_t k = 0; k < n->n_in; k++)
         c.in[k] = ir_type_of(g, ir_in(g, id, k));
     TRY(ir_rule_apply(&c));
     if (memcmp(&c.attrs, ir_attrs_of(g, id), sizeof c.attrs) != 0)
-        return FAIL(err, INTERNAL, "%%%u: %s has attributes that are not in canonical form", id, ir_op_get(c.op)->name);
+        return FAIL(err, INTERNAL, "%%%u: %s has attributes that are not in canonical form", id,
+                    ir_op_get(c.op)->name);
     if (same_type(g->dims, &c.out, &n->type))
         return RTX_OK;
     AUTO_BUF base_buf text;
@@ -59,7 +66,8 @@ static rtx_status check_rule(const ir_graph *g, ir_id id, rtx_err *err)
     ir_type_print(g->dims, &n->type, &text);
     base_buf_puts(&text, ", its rule gives ");
     ir_type_print(g->dims, &c.out, &text);
-    return FAIL(err, INTERNAL, "%%%u: %s has type %s", id, ir_op_get(c.op)->name, text.data ? text.data : "");
+    return FAIL(err, INTERNAL, "%%%u: %s has type %s", id, ir_op_get(c.op)->name,
+                text.data ? text.data : "");
 }
 
 static rtx_status check_ports(const ir_graph *g, rtx_err *err)
@@ -70,9 +78,11 @@ static rtx_status check_ports(const ir_graph *g, rtx_err *err)
     if (inputs != g->n_inputs)
         return FAIL(err, INTERNAL, "%u input nodes, %u inputs", inputs, g->n_inputs);
     for (uint32_t k = 0; k < g->n_inputs; k++)
-        if (g->inputs[k].id == 0 || g->inputs[k].id >= g->n_nodes || ir_op_of(g, g->inputs[k].id) != IR_input ||
+        if (g->inputs[k].id == 0 || g->inputs[k].id >= g->n_nodes ||
+            ir_op_of(g, g->inputs[k].id) != IR_input ||
             (k && g->inputs[k].id <= g->inputs[k - 1].id))
-            return FAIL(err, INTERNAL, "input '%s' is not an input node of its own", g->inputs[k].name);
+            return FAIL(err, INTERNAL, "input '%s' is not an input node of its own",
+                        g->inputs[k].name);
     for (uint32_t k = 0; k < g->n_outputs; k++)
         if (g->outputs[k].id == 0 || g->outputs[k].id >= g->n_nodes)
             return FAIL(err, INTERNAL, "output '%s' is not a node", g->outputs[k].name);

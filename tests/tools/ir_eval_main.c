@@ -22,12 +22,14 @@ static rtx_status read_input(char *arg, ir_tensor *out, rtx_err *err)
     char *data;
     size_t bytes;
     TRY(base_read_file(path + 1, SIZE_MAX, &data, &bytes, err));
-    rtx_status status = ir_tensor_from(data, fmt_dtype_parse(arg, (size_t)(sizes - arg)), rank, dim, out, err);
+    rtx_status status =
+        ir_tensor_from(data, fmt_dtype_parse(arg, (size_t)(sizes - arg)), rank, dim, out, err);
     base_free(data);
     return status;
 }
 
-static rtx_status write_values(const char *folder, uint32_t index, const char *suffix, const ir_tensor *t, rtx_err *err)
+static rtx_status write_values(const char *folder, uint32_t index, const char *suffix,
+                               const ir_tensor *t, rtx_err *err)
 {
     char path[4096];
     snprintf(path, sizeof path, "%s/%u.%s", folder, index, suffix);
@@ -35,7 +37,8 @@ static rtx_status write_values(const char *folder, uint32_t index, const char *s
     return base_publish(path, &part, 1, err);
 }
 
-static rtx_status write_output(const char *folder, uint32_t index, const ir_tensor *t, const ir_tensor *abs, rtx_err *err)
+static rtx_status write_output(const char *folder, uint32_t index, const ir_tensor *t,
+                               const ir_tensor *abs, rtx_err *err)
 {
     printf("%s ", fmt_dtype_name(t->dtype));
     for (int k = 0; k < t->rank; k++)
@@ -45,7 +48,8 @@ static rtx_status write_output(const char *folder, uint32_t index, const ir_tens
     return abs->elems ? write_values(folder, index, "abs", abs, err) : RTX_OK;
 }
 
-static rtx_status run(const char *path, const char *folder, char **inputs, int n_inputs, rtx_err *err)
+static rtx_status run(const char *path, const char *folder, char **inputs, int n_inputs,
+                      rtx_err *err)
 {
     static ir_tensor in[MAX_PORTS], out[MAX_PORTS], abs[MAX_PORTS];
     char *text;

@@ -62,10 +62,7 @@ static void test_buckets(void **state)
 
 /* ---- dimensions ---- */
 
-static fmt_dim parse(fmt_dims *p, const char *s)
-{
-    return fmt_dim_parse(p, s, strlen(s));
-}
+static fmt_dim parse(fmt_dims *p, const char *s) { return fmt_dim_parse(p, s, strlen(s)); }
 
 static void assert_prints(fmt_dims *p, fmt_dim d, const char *want)
 {
@@ -79,15 +76,45 @@ static void assert_prints(fmt_dims *p, fmt_dim d, const char *want)
 static void test_canonical(void **state)
 {
     (void)state;
-    static const char *const equal[][2] = {
-        {"b*s*384", "384*s*b"}, {"b*s*384/384", "s*b"}, {"b*s/b", "s"}, {"s + 1 - 1", "s"}, {"(s + 3)/2", "(s + 1)/2 + 1"},
-        {"(s*4 + 4)/(b*8)", "(s + 1)/(2*b)"}, {"b*(s + p)*384/((p + s)*b)", "384"}, {"7/2", "3"}, {"(0 - 7)/2", "-4"},
-        {"(0 - 7)%3", "2"}, {"s*6%3", "0"}, {"s/2/3", "s/6"}, {"s%1", "0"}, {"(2*s + 1)/2", "s"}, {"s%5/5", "0"},
-        {"min(s, s + 1)", "s"}, {"max(s, s + 1)", "s + 1"}, {"min(b, s)*2 + min(s, b)", "3*min(b, s)"}, {"s - s", "0"},
-        {"min(s, 9223372036854775807)", "s"}, {"max(s, 0)", "s"}, {"(s + 1)*(s - 1)", "s*s - 1"}, {"0/s", "0"},
-        {"(b*s + s)/(b + 1)", "s"}, {"(s + 8)%4", "s%4"}, {"s*0", "0"}, {"max(3, min(2, 9))", "3"}};
-    static const char *const text[] = {"384", "batch", "batch*seq*384", "(seq + 1)/2 + 1", "-seq", "\"a b\" + 2", "\"min\"*3",
-                                       "seq%5", "1/0", "min(batch, seq*2)", "batch*(seq/2)*3 - 7", "seq/batch/2"};
+    static const char *const equal[][2] = {{"b*s*384", "384*s*b"},
+                                           {"b*s*384/384", "s*b"},
+                                           {"b*s/b", "s"},
+                                           {"s + 1 - 1", "s"},
+                                           {"(s + 3)/2", "(s + 1)/2 + 1"},
+                                           {"(s*4 + 4)/(b*8)", "(s + 1)/(2*b)"},
+                                           {"b*(s + p)*384/((p + s)*b)", "384"},
+                                           {"7/2", "3"},
+                                           {"(0 - 7)/2", "-4"},
+                                           {"(0 - 7)%3", "2"},
+                                           {"s*6%3", "0"},
+                                           {"s/2/3", "s/6"},
+                                           {"s%1", "0"},
+                                           {"(2*s + 1)/2", "s"},
+                                           {"s%5/5", "0"},
+                                           {"min(s, s + 1)", "s"},
+                                           {"max(s, s + 1)", "s + 1"},
+                                           {"min(b, s)*2 + min(s, b)", "3*min(b, s)"},
+                                           {"s - s", "0"},
+                                           {"min(s, 9223372036854775807)", "s"},
+                                           {"max(s, 0)", "s"},
+                                           {"(s + 1)*(s - 1)", "s*s - 1"},
+                                           {"0/s", "0"},
+                                           {"(b*s + s)/(b + 1)", "s"},
+                                           {"(s + 8)%4", "s%4"},
+                                           {"s*0", "0"},
+                                           {"max(3, min(2, 9))", "3"}};
+    static const char *const text[] = {"384",
+                                       "batch",
+                                       "batch*seq*384",
+                                       "(seq + 1)/2 + 1",
+                                       "-seq",
+                                       "\"a b\" + 2",
+                                       "\"min\"*3",
+                                       "seq%5",
+                                       "1/0",
+                                       "min(batch, seq*2)",
+                                       "batch*(seq/2)*3 - 7",
+                                       "seq/batch/2"};
     fmt_dims *p = fmt_dims_new();
     for (size_t k = 0; k < COUNT_OF(equal); k++) {
         if (parse(p, equal[k][0]) != parse(p, equal[k][1]))
@@ -104,8 +131,20 @@ static void test_canonical(void **state)
 static void test_bad_text(void **state)
 {
     (void)state;
-    static const char *const bad[] = {"", "(", "s +", "s s", "1.5", "min(s)", "\"x", "\"\\xg0\"", "99999999999999999999",
-                                      "4000000000*4000000000", "s)", "*", "max 3", "s$"};
+    static const char *const bad[] = {"",
+                                      "(",
+                                      "s +",
+                                      "s s",
+                                      "1.5",
+                                      "min(s)",
+                                      "\"x",
+                                      "\"\\xg0\"",
+                                      "99999999999999999999",
+                                      "4000000000*4000000000",
+                                      "s)",
+                                      "*",
+                                      "max 3",
+                                      "s$"};
     fmt_dims *p = fmt_dims_new();
     for (size_t k = 0; k < COUNT_OF(bad); k++)
         assert_int_equal(parse(p, bad[k]), FMT_DIM_BAD);
@@ -163,13 +202,27 @@ static expr random_expr(fmt_dims *p, const int64_t *values, int depth)
     if (!r.ok)
         return r;
     switch (op) {
-    case FMT_ADD: r.v = a.v + b.v; break;
-    case FMT_SUB: r.v = a.v - b.v; break;
-    case FMT_MUL: r.v = a.v * b.v; break;
-    case FMT_DIV: r.v = floor_div(a.v, b.v); break;
-    case FMT_MOD: r.v = a.v - floor_div(a.v, b.v) * b.v; break;
-    case FMT_MIN: r.v = MIN(a.v, b.v); break;
-    default: r.v = MAX(a.v, b.v); break;
+    case FMT_ADD:
+        r.v = a.v + b.v;
+        break;
+    case FMT_SUB:
+        r.v = a.v - b.v;
+        break;
+    case FMT_MUL:
+        r.v = a.v * b.v;
+        break;
+    case FMT_DIV:
+        r.v = floor_div(a.v, b.v);
+        break;
+    case FMT_MOD:
+        r.v = a.v - floor_div(a.v, b.v) * b.v;
+        break;
+    case FMT_MIN:
+        r.v = MIN(a.v, b.v);
+        break;
+    default:
+        r.v = MAX(a.v, b.v);
+        break;
     }
     return r;
 }
@@ -191,14 +244,16 @@ static void test_random(void **state)
             base_buf_init(&b, BASE_TAG_FORMAT, 1 << 20);
             fmt_dim_print(p, e.d, &b);
             if (!fmt_dim_eval(p, e.d, values, &v) || v != e.v)
-                fail_msg("%s is %lld for %d %d %d, expected %lld", b.data, (long long)v, (int)values[0], (int)values[1],
-                         (int)values[2], (long long)e.v);
+                fail_msg("%s is %lld for %d %d %d, expected %lld", b.data, (long long)v,
+                         (int)values[0], (int)values[1], (int)values[2], (long long)e.v);
             fmt_dim_range(p, e.d, &lo, &hi);
             if (v < lo || v > hi)
-                fail_msg("%s is %lld, outside its range %lld..%lld", b.data, (long long)v, (long long)lo, (long long)hi);
+                fail_msg("%s is %lld, outside its range %lld..%lld", b.data, (long long)v,
+                         (long long)lo, (long long)hi);
             if (fmt_dim_parse(p, b.data, b.len) != e.d)
                 fail_msg("%s does not parse back", b.data);
-            fmt_dim map[3] = {fmt_dim_const(p, values[0]), fmt_dim_const(p, values[1]), fmt_dim_const(p, values[2])};
+            fmt_dim map[3] = {fmt_dim_const(p, values[0]), fmt_dim_const(p, values[1]),
+                              fmt_dim_const(p, values[2])};
             fmt_dim folded = fmt_dim_subst(p, e.d, p, map);
             assert_true(fmt_dim_eval(p, folded, values, &v) && v == e.v);
         }
@@ -211,10 +266,14 @@ static void test_random(void **state)
 static void test_unify(void **state)
 {
     (void)state;
-    static const struct { const char *a, *b, *sym, *want; } good[] = {
-        {"s", "384", "s", "384"}, {"12*s", "384", "s", "32"}, {"s + 1", "8", "s", "7"}, {"b*12", "b*s", "s", "12"},
-        {"b", "s", "s", "b"}, {"s", "b*2 + 1", "s", "b*2 + 1"}, {"b*s*64", "b*640", "s", "10"}, {"8 - s", "5", "s", "3"}};
-    static const char *const never[][2] = {{"3", "4"}, {"12*s", "385"}, {"b*s", "7"}, {"s", "s + 1"}, {"t", "70"}, {"t", "0"}};
+    static const struct {
+        const char *a, *b, *sym, *want;
+    } good[] = {{"s", "384", "s", "384"},       {"12*s", "384", "s", "32"},
+                {"s + 1", "8", "s", "7"},       {"b*12", "b*s", "s", "12"},
+                {"b", "s", "s", "b"},           {"s", "b*2 + 1", "s", "b*2 + 1"},
+                {"b*s*64", "b*640", "s", "10"}, {"8 - s", "5", "s", "3"}};
+    static const char *const never[][2] = {{"3", "4"},     {"12*s", "385"}, {"b*s", "7"},
+                                           {"s", "s + 1"}, {"t", "70"},     {"t", "0"}};
     for (size_t k = 0; k < COUNT_OF(good) + COUNT_OF(never); k++) {
         fmt_dims *p = fmt_dims_new();
         fmt_sym_new(p, "b", 0, FMT_DIM_LIMIT);
@@ -227,7 +286,8 @@ static void test_unify(void **state)
             assert_int_equal(parse(p, good[k].sym), parse(p, good[k].want));
             assert_true(fmt_dim_unify(p, parse(p, good[k].a), parse(p, good[k].b)));
             assert_int_equal(fmt_dims_bound(p), 1);
-            assert_int_equal(fmt_dim_resolve(p, old), fmt_dim_mul(p, parse(p, good[k].want), fmt_dim_const(p, 2)));
+            assert_int_equal(fmt_dim_resolve(p, old),
+                             fmt_dim_mul(p, parse(p, good[k].want), fmt_dim_const(p, 2)));
         } else {
             const char *const *pair = never[k - COUNT_OF(good)];
             assert_false(fmt_dim_unify(p, parse(p, pair[0]), parse(p, pair[1])));
@@ -284,7 +344,8 @@ static void test_records(void **state)
     assert_memory_equal(a.data, b.data, a.len);
     assert_int_equal(fmt_dims_bound(q), 1);
     fmt_dims_free(q);
-    for (size_t n = 0; n < a.len; n++) { /* cut anywhere, and every byte flipped: refused or harmless */
+    for (size_t n = 0; n < a.len;
+         n++) { /* cut anywhere, and every byte flipped: refused or harmless */
         r = base_reader_of(a.data, n);
         assert_int_equal(fmt_dims_read(&r, &q, NULL), RTX_CORRUPT);
         for (int bit = 0; bit < 8; bit++) {
@@ -319,10 +380,11 @@ static void test_no_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_dtypes),      cmocka_unit_test(test_halves),   cmocka_unit_test(test_buckets),
-        cmocka_unit_test(test_canonical),   cmocka_unit_test(test_bad_text), cmocka_unit_test(test_random),
-        cmocka_unit_test(test_unify),       cmocka_unit_test(test_eval_errors), cmocka_unit_test(test_records),
-        cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_dtypes),   cmocka_unit_test(test_halves),
+        cmocka_unit_test(test_buckets),  cmocka_unit_test(test_canonical),
+        cmocka_unit_test(test_bad_text), cmocka_unit_test(test_random),
+        cmocka_unit_test(test_unify),    cmocka_unit_test(test_eval_errors),
+        cmocka_unit_test(test_records),  cmocka_unit_test(test_no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -69,7 +69,8 @@ static void assert_fails(fixture *f, rtx_status code, const char *part)
 }
 
 #define EMIT(f, op, attrs, ...)                                                                    \
-    ir_emit((f)->g, IR_##op, (const ir_id[]){__VA_ARGS__}, sizeof((const ir_id[]){__VA_ARGS__}) / sizeof(ir_id), (attrs))
+    ir_emit((f)->g, IR_##op, (const ir_id[]){__VA_ARGS__},                                         \
+            sizeof((const ir_id[]){__VA_ARGS__}) / sizeof(ir_id), (attrs))
 
 static void test_interning(void **state)
 {
@@ -83,11 +84,13 @@ static void test_interning(void **state)
     assert_int_not_equal(ir_scalar(f->g, FMT_F32, 0), ir_scalar(f->g, FMT_I32, 0));
     static const float big[2][2000];
     ir_type t = type_of(f, "f32[2000]");
-    ir_id a = ir_const_borrow(f->g, &t, big[0], sizeof big[0]), b = ir_const_borrow(f->g, &t, big[1], sizeof big[1]);
+    ir_id a = ir_const_borrow(f->g, &t, big[0], sizeof big[0]),
+          b = ir_const_borrow(f->g, &t, big[1], sizeof big[1]);
     assert_int_not_equal(a, b); /* large: by address */
     assert_int_equal(a, ir_const_borrow(f->g, &t, big[0], sizeof big[0]));
     ir_id last = EMIT(f, reduce_sum, (&(ir_attrs){.n_list = 1, .list = {-1}}), x);
-    assert_int_equal(last, EMIT(f, reduce_sum, (&(ir_attrs){.n_list = 1, .list = {1}, .i = {77}}), x));
+    assert_int_equal(last,
+                     EMIT(f, reduce_sum, (&(ir_attrs){.n_list = 1, .list = {1}, .i = {77}}), x));
     assert_int_equal(ir_ok(f->g, NULL), RTX_OK);
     assert_int_equal(ir_verify(f->g, NULL), RTX_OK);
 }
@@ -97,12 +100,15 @@ static void test_shorthands(void **state)
     fixture *f = *state;
     ir_graph *g = f->g;
     ir_id x = input(f, "x", "f32[b,4,6]"), row = input(f, "row", "f32[6]");
-    fmt_dim b = ir_type_of(g, x)->dim[0], c4 = fmt_dim_const(f->dims, 4), c6 = fmt_dim_const(f->dims, 6);
+    fmt_dim b = ir_type_of(g, x)->dim[0], c4 = fmt_dim_const(f->dims, 4),
+            c6 = fmt_dim_const(f->dims, 6);
     fmt_dim zero = fmt_dim_const(f->dims, 0);
     assert_int_equal(ir_reshape(g, x, (fmt_dim[]){b, c4, c6}, 3), x);
     assert_int_equal(ir_broadcast(g, x, (fmt_dim[]){b, c4, c6}, 3), x);
     assert_int_equal(ir_permute(g, x, (int64_t[]){0, -2, 2}), x);
-    assert_int_equal(ir_slice(g, x, (fmt_dim[]){zero, zero, zero}, (fmt_dim[]){b, c4, c6}, (int64_t[]){1, 1, 1}), x);
+    assert_int_equal(
+        ir_slice(g, x, (fmt_dim[]){zero, zero, zero}, (fmt_dim[]){b, c4, c6}, (int64_t[]){1, 1, 1}),
+        x);
     assert_int_equal(ir_cast(g, x, FMT_F32), x);
     assert_int_equal(ir_reduce(g, IR_reduce_sum, x, NULL, 0, true), x);
     assert_type(f, ir_reshape(g, x, (fmt_dim[]){fmt_dim_mul(f->dims, c4, b), c6}, 2), "f32[b*4,6]");
@@ -112,7 +118,8 @@ static void test_shorthands(void **state)
     assert_type(f, ir_ew(g, IR_add, (ir_id[]){row, x}, 2), "f32[b,4,6]");
     assert_type(f, ir_dimvals(g, (fmt_dim[]){b}, 1, true), "i64[]");
     double v = 0;
-    ir_id splat = ir_cast(g, ir_broadcast(g, ir_scalar(g, FMT_F32, 2.5), (fmt_dim[]){b, c4}, 2), FMT_I32);
+    ir_id splat =
+        ir_cast(g, ir_broadcast(g, ir_scalar(g, FMT_F32, 2.5), (fmt_dim[]){b, c4}, 2), FMT_I32);
     assert_true(ir_is_splat(g, splat, &v));
     assert_true(v == 2);
     assert_false(ir_is_splat(g, x, &v));
@@ -129,7 +136,8 @@ static void test_binding(void **state)
     assert_int_equal(ir_verify(f->g, &f->err), RTX_OK);
     ir_output(f->g, "sum", sum);
     int64_t values[3];
-    ir_tensor in[2] = {{.dtype = FMT_F32, .rank = 2, .dim = {5, 12}}, {.dtype = FMT_F32, .rank = 2, .dim = {5, 12}}};
+    ir_tensor in[2] = {{.dtype = FMT_F32, .rank = 2, .dim = {5, 12}},
+                       {.dtype = FMT_F32, .rank = 2, .dim = {5, 12}}};
     assert_int_equal(ir_bind(f->g, in, values, &f->err), RTX_OK);
     assert_int_equal(values[0], 5);
     in[1].dim[0] = 6;
@@ -181,9 +189,14 @@ static void test_refusals(void **state)
     assert_fails(f, RTX_UNSUPPORTED, "dtype u8");
     ir_const_borrow(f->g, ir_type_of(f->g, x), NULL, 0);
     assert_fails(f, RTX_INVALID, "0 bytes for 6 elements");
-    EMIT(f, slice, (&(ir_attrs){.n_dims = 2, .n_sizes = 2, .n_list = 2, .list = {1, -1},
-                                .dims = {fmt_dim_const(f->dims, 0), fmt_dim_const(f->dims, 1)},
-                                .sizes = {fmt_dim_const(f->dims, 2), fmt_dim_const(f->dims, 3)}}), x);
+    EMIT(f, slice,
+         (&(ir_attrs){.n_dims = 2,
+                      .n_sizes = 2,
+                      .n_list = 2,
+                      .list = {1, -1},
+                      .dims = {fmt_dim_const(f->dims, 0), fmt_dim_const(f->dims, 1)},
+                      .sizes = {fmt_dim_const(f->dims, 2), fmt_dim_const(f->dims, 3)}}),
+         x);
     assert_fails(f, RTX_INVALID, "reaches outside axis 1");
     ir_id big = input(f, "big", "f32[1000000000000,1000000000000]");
     assert_int_equal(big, 0);
@@ -200,7 +213,8 @@ static void test_verifier(void **state)
 {
     fixture *f = *state;
     ir_graph *g = f->g;
-    ir_id x = input(f, "x", "f32[b,4]"), c = ir_scalar(g, FMT_F32, 3), y = ir_ew(g, IR_mul, (ir_id[]){x, c}, 2);
+    ir_id x = input(f, "x", "f32[b,4]"), c = ir_scalar(g, FMT_F32, 3),
+          y = ir_ew(g, IR_mul, (ir_id[]){x, c}, 2);
     ir_id z = ir_reduce(g, IR_reduce_sum, y, (int64_t[]){1}, 1, false);
     ir_output(g, "z", z);
     assert_int_equal(ir_verify(g, &f->err), RTX_OK);
@@ -262,7 +276,8 @@ static void test_rewrite(void **state)
     ir_emit1(g, IR_exp, dead_in); /* dead */
     static float weights[3000];
     ir_type t = type_of(f, "f32[3000]");
-    ir_id w = ir_const_copy(g, &t, weights, sizeof weights), v = ir_const_borrow(g, &t, weights, sizeof weights);
+    ir_id w = ir_const_copy(g, &t, weights, sizeof weights),
+          v = ir_const_borrow(g, &t, weights, sizeof weights);
     ir_output(g, "sum", ir_emit2(g, IR_add, n, a));
     ir_output(g, "neg", n);
     ir_output(g, "w", w);
@@ -281,7 +296,8 @@ static void test_rewrite(void **state)
     assert_int_equal(ir_in(h, sum, 1), abs_id);
     assert_int_equal(h->n_nodes, 1 + 2 + 1 + 1 + 2);
     assert_ptr_equal(ir_const_of(h, h->outputs[3].id)->data, weights);
-    assert_ptr_not_equal(ir_const_of(h, h->outputs[2].id)->data, ir_const_of(g, w)->data); /* owned: copied */
+    assert_ptr_not_equal(ir_const_of(h, h->outputs[2].id)->data,
+                         ir_const_of(g, w)->data); /* owned: copied */
     uint32_t *uses = ir_use_counts(h);
     assert_int_equal(uses[abs_id], 3);
     base_free(uses);
@@ -310,7 +326,8 @@ static void test_eval_limits(void **state)
     float data[1000] = {0};
     ir_tensor in, out[3] = {0};
     assert_int_equal(ir_tensor_from(data, FMT_F32, 1, (int64_t[]){1000}, &in, &f->err), RTX_OK);
-    assert_int_equal(ir_eval(g, &in, out, NULL, 16000, NULL, NULL, &f->err), RTX_OK); /* two values at once, not twenty */
+    assert_int_equal(ir_eval(g, &in, out, NULL, 16000, NULL, NULL, &f->err),
+                     RTX_OK); /* two values at once, not twenty */
     assert_true(out[0].f[5] == out[2].f[5] && out[0].f != out[2].f && out[1].f[5] == 0);
     for (int k = 0; k < 3; k++)
         ir_tensor_done(&out[k]);
@@ -334,13 +351,18 @@ static rtx_status whole_job(void)
         g->current_name = "node";
         ir_id x = input(&f, "x", "f32[b,3]");
         ir_id y = ir_ew(g, IR_mul, (ir_id[]){x, ir_scalar(g, FMT_F32, 3)}, 2);
-        ir_output(g, "sum", ir_reduce(g, IR_reduce_sum, ir_emit1(g, IR_neg, y), (int64_t[]){0}, 1, true));
-        ir_output(g, "top", EMIT(&f, topk, (&(ir_attrs){.n_dims = 1, .dims = {fmt_dim_const(dims, 2)}, .i = {1, 1}}), y));
+        ir_output(g, "sum",
+                  ir_reduce(g, IR_reduce_sum, ir_emit1(g, IR_neg, y), (int64_t[]){0}, 1, true));
+        ir_output(g, "top",
+                  EMIT(&f, topk,
+                       (&(ir_attrs){.n_dims = 1, .dims = {fmt_dim_const(dims, 2)}, .i = {1, 1}}),
+                       y));
         status = ir_ok(g, NULL);
         status = status == RTX_OK ? ir_verify(g, NULL) : status;
         status = status == RTX_OK ? ir_rewrite(g, neg_is_abs, &calls, &h, NULL) : status;
         float data[6] = {1, 2, 3, 4, 5, 6};
-        status = status == RTX_OK ? ir_tensor_from(data, FMT_F32, 2, (int64_t[]){2, 3}, &in, NULL) : status;
+        status = status == RTX_OK ? ir_tensor_from(data, FMT_F32, 2, (int64_t[]){2, 3}, &in, NULL)
+                                  : status;
         status = status == RTX_OK ? ir_eval(h, &in, out, abs, 0, NULL, NULL, NULL) : status;
         if (status == RTX_OK)
             assert_true(out[0].f[0] == 15 && abs[0].f[0] == 15 && out[1].i[0] == 2 && !abs[1].f);
@@ -360,7 +382,8 @@ static void test_no_memory(void **state)
 {
     (void)state;
     uint64_t start = base_alloc_count();
-    size_t before = base_alloc_live_bytes(BASE_TAG_IR), before_format = base_alloc_live_bytes(BASE_TAG_FORMAT);
+    size_t before = base_alloc_live_bytes(BASE_TAG_IR),
+           before_format = base_alloc_live_bytes(BASE_TAG_FORMAT);
     assert_int_equal(whole_job(), RTX_OK);
     int64_t total = (int64_t)(base_alloc_count() - start);
     for (int64_t n = 0; n < total; n++) {
