@@ -4,7 +4,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-enum { PASSES_MAX = 64, REPORT_MAX = 1 << 16 };
+enum { PASSES_MAX = 64 };
 #define ARENA_MAX ((size_t)512 << 20) /* views and values of one pass; tensors are not in it */
 
 static _Thread_local char *last_report;
@@ -244,6 +244,24 @@ static rtx_status refuse_all(fe_imp *m, rtx_err *err)
     return FAIL(err, UNSUPPORTED, "%.380s… (%u in all)", m->report.data, m->n_refused);
 }
 
+static rtx_status read_functions(fe_imp *m, rtx_err *err)
+{
+    size_t n = m->pb.functions.n;
+    TRY_ALLOC(m->functions = base_arena_array(&m->arena, n + 1, sizeof *m->functions), err);
+    TRY_ALLOC(m->older = base_arena_array(&m->arena, n + 1, sizeof *m->older), err);
+    for (size_t i = 0; i < n; i++) {
+        fe_val **slot;
+        bool found;
+        TRY(fe_read_function(m->pb.functions.at[i], &m->arena, &m->functions[i], err));
+        TRY_ALLOC(slot = fe_name_put(m, &m->function_names, m->functions[i].name, &found), err);
+        if (!found)
+            TRY_ALLOC(*slot = base_arena_alloc(&m->arena, sizeof **slot), err);
+        m->older[i] = (*slot)->maker;
+        (*slot)->maker = (uint32_t)i + 1;
+    }
+    return RTX_OK;
+}
+
 static rtx_status import_graph(fe_imp *m, fe_span file, rtx_err *err)
 {
     fe_scope s = {0};
@@ -251,15 +269,14 @@ static rtx_status import_graph(fe_imp *m, fe_span file, rtx_err *err)
     TRY(fe_read_model(file, &m->arena, &m->pb, err));
     if (!m->pb.has_graph)
         return FAIL(err, CORRUPT, "no graph in %zu bytes; is this an ONNX model?", file.len);
-    TRY_ALLOC(m->functions =
-                  base_arena_array(&m->arena, m->pb.functions.n + 1, sizeof *m->functions),
-              err);
-    for (size_t i = 0; i < m->pb.functions.n; i++)
-        TRY(fe_read_function(m->pb.functions.at[i], &m->arena, &m->functions[i], err));
+    TRY(read_functions(m, err));
     TRY(fe_opset_of(m, &m->pb.opsets, "model", &s.opset, err));
     if (m->pb.opsets.n == 0)
         return FAIL(err, INVALID, "the model names no ONNX opset");
     TRY(fe_read_graph(m->pb.graph, &m->arena, &graph, err));
+    if (graph.inputs.n > FE_PORTS_MAX + graph.initializers.n || graph.outputs.n > FE_PORTS_MAX)
+        return FAIL(err, LIMIT, "%zu inputs and %zu outputs; the limit is %d", graph.inputs.n,
+                    graph.outputs.n, FE_PORTS_MAX);
     if (graph.sparse.n)
         fe_report(m, "sparse initializer, opset %lld, sparse tensors are not supported",
                   (long long)s.opset);
@@ -275,32 +292,37 @@ static rtx_status import_graph(fe_imp *m, fe_span file, rtx_err *err)
     return fmt_dims_ok(m->d, err);
 }
 
-static rtx_status one_pass(fe_model *model, fe_span file, const fe_options *opt, bool *out_learned,
-                           rtx_err *err)
+static rtx_status one_pass(fe_model *model, fe_span file, const fe_options *opt,
+                           uint64_t *inout_nodes, bool *out_learned, rtx_err *err)
 {
     fe_imp m = {.model = model, .opt = opt, .d = model->dims};
     uint32_t bound = fmt_dims_bound(model->dims);
     ir_graph_free(model->graph);
     TRY_ALLOC(model->graph = m.g = ir_graph_new(model->dims), err);
     base_arena_init(&m.arena, BASE_TAG_FRONTEND, ARENA_MAX);
-    base_buf_init(&m.report, BASE_TAG_FRONTEND, REPORT_MAX);
+    base_buf_init(&m.report, BASE_TAG_FRONTEND, (FE_REPORT_MAX + 1) * 600);
     rtx_status st = import_graph(&m, file, err);
+    if (st == RTX_NOMEM && m.arena.used_bytes > ARENA_MAX / 2)
+        st = FAIL(err, LIMIT, "reading the model takes more than %zu MiB beside its tensors",
+                  ARENA_MAX >> 20);
     base_buf_done(&m.report);
     base_arena_done(&m.arena);
+    *inout_nodes += m.n_nodes;
     *out_learned = m.learned || fmt_dims_bound(model->dims) != bound;
     return st;
 }
 
 static rtx_status import_all(fe_model *model, fe_span file, const fe_options *opt, rtx_err *err)
 {
-    for (int i = 0; i < PASSES_MAX; i++) {
+    uint64_t n_nodes = 0;
+    for (int i = 0; i < PASSES_MAX && n_nodes <= 8 * FE_NODES_MAX; i++) {
         bool learned = false;
-        rtx_status st = one_pass(model, file, opt, &learned, err);
-        if (!learned || st == RTX_NOMEM)
+        rtx_status st = one_pass(model, file, opt, &n_nodes, &learned, err);
+        if (!learned || st == RTX_NOMEM || st == RTX_LIMIT)
             return st;
     }
-    return FAIL(err, LIMIT, "sizes are still being narrowed down after %d passes over the model",
-                PASSES_MAX);
+    return FAIL(err, LIMIT,
+                "sizes are still being narrowed down after reading the model many times");
 }
 
 /* ---- models ---- */

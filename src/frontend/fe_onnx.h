@@ -14,7 +14,10 @@
 enum {
     FE_CONTENT_MAX =
         64, /* elements of a value whose content is followed through shape arithmetic */
-    FE_NODES_MAX = 1 << 19, /* nodes imported, those of inlined functions included */
+    FE_NODES_MAX = 1 << 18, /* nodes imported, those of inlined functions included */
+    FE_REPORT_MAX = 1000,   /* lines of the report */
+    FE_ATTRS_MAX = 256,     /* attributes of one node */
+    FE_PORTS_MAX = 4096,    /* inputs or outputs of the model */
     FE_CALL_DEPTH_MAX = 32, /* functions calling functions */
     FE_IN_MAX = 4096,       /* inputs of one node */
     FE_OPSET_MIN = 7,
@@ -73,7 +76,9 @@ typedef struct fe_imp {
     fmt_dims *d;
     fe_pb_model pb;
     fe_pb_function *functions;
-    base_buf report; /* UNSUPPORTED lines */
+    fe_names function_names; /* the newest function of a name; maker = index + 1 */
+    uint32_t *older;         /* by function: 1 + index of another of its name; 0 = none */
+    base_buf report;         /* UNSUPPORTED lines */
     uint32_t n_refused, n_nodes;
     bool learned; /* bounds, not counted by fmt_dims_bound */
 } fe_imp;

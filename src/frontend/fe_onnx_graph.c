@@ -3,9 +3,11 @@
 
 /* ---- names ---- */
 
+static const uint8_t no_name[1];
+
 static rtx_status names_grow(fe_imp *m, fe_names *t)
 {
-    fe_names bigger = {.cap = t->cap ? t->cap * 2 : 64, .n = t->n};
+    fe_names bigger = {.cap = t->cap ? t->cap * 2 : 16, .n = t->n};
     bigger.key = base_arena_array(&m->arena, bigger.cap, sizeof *bigger.key);
     bigger.val = base_arena_array(&m->arena, bigger.cap, sizeof *bigger.val);
     if (!bigger.key || !bigger.val)
@@ -27,7 +29,7 @@ fe_val **fe_name_find(const fe_names *t, fe_span key)
 {
     if (!t->cap)
         return NULL;
-    for (uint32_t at = (uint32_t)base_xxh3(key.at, key.len);; at++) {
+    for (uint32_t at = (uint32_t)base_xxh3(key.len ? key.at : no_name, key.len);; at++) {
         at &= t->cap - 1;
         if (!t->key[at].at)
             return NULL;
@@ -44,6 +46,7 @@ fe_val **fe_name_put(fe_imp *m, fe_names *t, fe_span key, bool *out_found)
         return there;
     if (t->n * 2 >= t->cap && names_grow(m, t) != RTX_OK)
         return NULL;
+    key.at = key.len ? key.at : no_name; /* a key at NULL is a free slot */
     uint32_t at = (uint32_t)base_xxh3(key.at, key.len) & (t->cap - 1);
     while (t->key[at].at)
         at = (at + 1) & (t->cap - 1);
@@ -56,11 +59,12 @@ void fe_report(fe_imp *m, const char *fmt, ...)
 {
     char line[512];
     va_list ap;
+    if (m->n_refused++ >= FE_REPORT_MAX)
+        return;
     va_start(ap, fmt);
     vsnprintf(line, sizeof line, fmt, ap);
     va_end(ap);
     base_buf_printf(&m->report, "%sUNSUPPORTED: %s", m->report.len ? "\n" : "", line);
-    m->n_refused++;
 }
 
 static bool default_domain(fe_span d) { return d.len == 0 || fe_span_is(d, "ai.onnx"); }
@@ -185,11 +189,12 @@ static const fe_op *find_op(fe_span name)
 
 static const fe_pb_function *find_function(const fe_imp *m, const fe_pb_node *pb)
 {
-    for (size_t i = 0; i < m->pb.functions.n; i++) {
-        const fe_pb_function *f = &m->functions[i];
+    fe_val **v = fe_name_find(&m->function_names, pb->op);
+    for (uint32_t at = v ? (*v)->maker : 0; at; at = m->older[at - 1]) {
+        const fe_pb_function *f = &m->functions[at - 1];
         bool same_domain = fe_span_eq(f->domain, pb->domain) ||
                            (default_domain(f->domain) && default_domain(pb->domain));
-        if (same_domain && fe_span_eq(f->name, pb->op) && fe_span_eq(f->overload, pb->overload))
+        if (same_domain && fe_span_eq(f->overload, pb->overload))
             return f;
     }
     return NULL;
@@ -231,6 +236,9 @@ static rtx_status resolve_ref(fe_imp *m, const fe_scope *s, fe_pb_attr *a, bool 
 static rtx_status read_attrs(fe_imp *m, const fe_scope *s, const fe_pb_node *pb, fe_node *n,
                              rtx_err *err)
 {
+    if (pb->attrs.n > FE_ATTRS_MAX)
+        return FAIL(err, LIMIT, "node '%.*s' has %zu attributes; the limit is %d",
+                    FE_SHOW(pb->name), pb->attrs.n, FE_ATTRS_MAX);
     TRY_ALLOC(n->attrs = base_arena_array(&m->arena, pb->attrs.n + 1, sizeof *n->attrs), err);
     for (size_t i = 0; i < pb->attrs.n; i++) {
         fe_pb_attr *a = &n->attrs[n->n_attrs];
@@ -329,7 +337,12 @@ static rtx_status inline_call(fe_imp *m, fe_node *n, const fe_pb_function *f, rt
         if (found)
             return FAIL(err, INVALID, "function '%.*s' has two inputs of one name",
                         FE_SHOW(f->name));
-        *slot = k < n->n_in ? n->in[k] : NULL;
+        *slot = NULL; /* omitted */
+        if (!fe_has(n, (uint32_t)k))
+            continue;
+        TRY_ALLOC(*slot = base_arena_alloc(&m->arena, sizeof **slot), err);
+        **slot = *n->in[k];
+        (*slot)->maker = 0; /* no node of this body */
     }
     TRY(fe_import_nodes(m, &s, &f->nodes, err));
     for (uint32_t k = 0; k < n->n_out; k++) {

@@ -1,0 +1,76 @@
+/* Fuzz target of the ONNX importer: bytes are refused with a reason, or give a graph that the verifier accepts and that
+ * reads back when written as ONNX.
+ * With clang: -fsanitize=fuzzer -DFUZZER. Without, main replays the files of the folders and files given. */
+#include "base_sys.h"
+#include "fe.h"
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define CHECK(x)                                                                                   \
+    do {                                                                                           \
+        if (!(x)) {                                                                                \
+            fprintf(stderr, "failed: %s\n", #x);                                                   \
+            abort();                                                                               \
+        }                                                                                          \
+    } while (0)
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void write_and_read(const ir_graph *g)
+{
+    base_buf b;
+    fe_model *m = NULL;
+    base_buf_init(&b, BASE_TAG_FRONTEND, (size_t)64 << 20);
+    if (fe_onnx_write(g, "g", &b, NULL) == RTX_OK)
+        (void)!fe_open_bytes(b.data, b.len, NULL, NULL, &m, NULL);
+    fe_close(m);
+    base_buf_done(&b);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    fe_model *m = NULL;
+    rtx_err err = {0};
+    if (fe_open_bytes(data, size, NULL, NULL, &m, &err) == RTX_OK) {
+        CHECK(ir_verify(fe_graph(m), &err) == RTX_OK);
+        write_and_read(fe_graph(m));
+    } else {
+        CHECK(err.code != RTX_OK && err.code != RTX_INTERNAL && *err.text);
+    }
+    fe_close(m);
+    base_free(fe_take_report());
+    return 0;
+}
+
+#ifndef FUZZER
+static int replay(const char *path)
+{
+    DIR *folder = opendir(path);
+    int n = 0;
+    if (!folder) {
+        char *data;
+        size_t bytes;
+        CHECK(base_read_file(path, (size_t)64 << 20, &data, &bytes, NULL) == RTX_OK);
+        LLVMFuzzerTestOneInput((const uint8_t *)data, bytes);
+        base_free(data);
+        return 1;
+    }
+    for (struct dirent *e; (e = readdir(folder));) {
+        char file[4096];
+        snprintf(file, sizeof file, "%s/%s", path, e->d_name);
+        n += e->d_name[0] == '.' ? 0 : replay(file);
+    }
+    closedir(folder);
+    return n;
+}
+
+int main(int argc, char **argv)
+{
+    int n = 0;
+    for (int k = 1; k < argc; k++)
+        n += replay(argv[k]);
+    printf("%d files\n", n);
+    return 0;
+}
+#endif
