@@ -1,0 +1,305 @@
+/* rtx bench: a tuned program against the baseline, as a ratio that can be trusted.
+ *   layer     top
+ *   baseline  each raised operation one call of its template with the best static rule, unfused
+ *   method    pairs of runs on fresh inputs, in random order within each pair; the ratio of a pair cancels slow spells of the
+ *             machine. Reported: median ratio with the 95 % bootstrap interval of that median
+ *   checked   outputs of the very programs that are timed agree with each other in every pair */
+#include "cli.h"
+#include <math.h>
+
+const char cli_bench_usage[] = "MODEL [--size SYM=16,64]... [--pairs N] [--json [FILE]]";
+const char cli_bench_text[] =
+    "Compile MODEL (or zoo:NAME) twice, tuned and as the unfused baseline, then run both in "
+    "randomly\n"
+    "interleaved pairs on fresh inputs at each size. The ratio is baseline time over tuned time, "
+    "so\n"
+    "above 1 means that tuning helped; its 95 % bootstrap interval is printed beside it.\n";
+const cli_option cli_bench_options[] = {
+    {"size", 0, CLI_TEXT, true, "SYM=16,64",
+     "values of a free size (default: batch 1, others 16 to 256)"},
+    {"pairs", 0, CLI_COUNT, false, "N", "pairs a size, at least 30 (default 40)"},
+    {"baseline", 0, CLI_FLAG, false, NULL, "time the baseline alone"},
+    {"seed", 0, CLI_COUNT, false, "N", "seed of order and inputs (default 1)"},
+    {"json", 0, CLI_FILE_OPT, false, "FILE",
+     "one JSON object, to FILE (ends in .json, or -) or stdout"},
+    CLI_MODEL_OPTIONS,
+};
+const size_t cli_bench_n_options = COUNT_OF(cli_bench_options);
+
+enum { CASES_MAX = 64, PAIRS_MAX = 10000, RESAMPLES = 2000 };
+
+typedef struct timed {
+    rtx_program *program;
+    cli_result result;
+    double *ms;
+} timed;
+
+typedef struct bench {
+    pipe_options o;
+    fe_model *fe;
+    cli_scratch scratch;
+    timed side[2]; /* tuned, baseline */
+    cli_case cases[CASES_MAX];
+    uint32_t n_cases, n_sym, sym[64];
+    int threads;
+    int64_t pairs;
+    bool alone; /* baseline only */
+    cli_rng rng;
+    json_t *rows;
+    double *ratio;
+    double log_sum;
+} bench;
+
+static void bench_done(bench *b)
+{
+    for (int i = 0; i < 2; i++) {
+        cli_result_done(&b->side[i].result);
+        rtx_program_close(b->side[i].program);
+        base_free(b->side[i].ms);
+    }
+    base_free(b->ratio);
+    fe_close(b->fe);
+    cli_scratch_done(&b->scratch);
+    json_decref(b->rows);
+}
+
+/* ---- sizes ---- */
+
+static void default_values(const fmt_sym *s, bool batch, pipe_sizes *out)
+{
+    static const int64_t usual[] = {16, 64, 128, 256};
+    out->n = 0;
+    for (size_t i = 0; !batch && i < COUNT_OF(usual); i++)
+        if (usual[i] >= s->lo && usual[i] <= s->hi)
+            out->value[out->n++] = usual[i];
+    if (out->n == 0)
+        out->value[out->n++] = MIN(MAX(1, s->lo), s->hi);
+}
+
+static rtx_status make_cases(cli_args *a, bench *b, rtx_err *err)
+{
+    const ir_graph *g = fe_graph(b->fe);
+    pipe_sizes *values = base_arena_array(&a->mem, COUNT_OF(b->sym), sizeof *values);
+    TRY_ALLOC(values, err);
+    b->n_sym = cli_symbols(g, b->sym, COUNT_OF(b->sym));
+    for (uint32_t i = 0; i < b->n_sym; i++)
+        default_values(fmt_sym_get(g->dims, b->sym[i]), i == 0 && b->n_sym > 1, &values[i]);
+    const char *text;
+    for (int at = 0; (text = cli_next(a, "size", &at)) != NULL;) {
+        pipe_sizes s;
+        TRY(cli_sizes(a, "size", text, ',', &s, err));
+        uint32_t i = 0;
+        while (i < b->n_sym && strcmp(fmt_sym_get(g->dims, b->sym[i])->name, s.name) != 0)
+            i++;
+        if (i == b->n_sym)
+            return FAIL(err, INVALID, "--size names %s, which is no free size of the model",
+                        s.name);
+        if (s.n == 0)
+            return cli_usage(err, "--size %s has no values", s.name);
+        values[i] = s;
+    }
+    uint32_t total = 1;
+    for (uint32_t i = 0; i < b->n_sym; i++)
+        total *= (uint32_t)values[i].n;
+    if (total > CASES_MAX)
+        return cli_usage(err, "%u combinations of sizes; at most %d", total, CASES_MAX);
+    for (uint32_t c = 0; c < total; c++) {
+        cli_case *k = &b->cases[b->n_cases++];
+        for (uint32_t i = 0; i < fmt_sym_count(g->dims) && i < COUNT_OF(k->value); i++)
+            k->value[i] = fmt_sym_get(g->dims, i)->lo;
+        for (uint32_t i = 0, rest = c; i < b->n_sym; rest /= (uint32_t)values[i++].n)
+            if (b->sym[i] < COUNT_OF(k->value))
+                k->value[b->sym[i]] = values[i].value[rest % (uint32_t)values[i].n];
+    }
+    return RTX_OK;
+}
+
+/* ---- measuring ---- */
+
+static rtx_status time_one(const bench *b, timed *t, const cli_feed *f, double *out_ms,
+                           rtx_err *err)
+{
+    uint64_t start = base_now_ns();
+    TRY(rtx_program_run(t->program, f->t, f->n, t->result.t, t->result.n, b->threads, err));
+    *out_ms = (double)(base_now_ns() - start) * 1e-6;
+    return RTX_OK;
+}
+
+/* The two programs round differently; both are validated against the oracle elsewhere. A wrong one shows here at once. */
+static rtx_status check_pair(const bench *b, double *worst, rtx_err *err)
+{
+    const cli_result *x = &b->side[0].result, *y = &b->side[1].result;
+    for (size_t i = 0; i < x->n; i++) {
+        ir_tensor want = {0};
+        TRY(ir_tensor_from(y->t[i].data, (fmt_dtype)y->t[i].dtype, y->t[i].rank, y->t[i].dim, &want,
+                           err));
+        double d = cli_difference(&x->t[i], &want);
+        ir_tensor_done(&want);
+        *worst = MAX(*worst, d);
+        if (!(d <= 1e-4))
+            return FAIL(err, NUMERIC,
+                        "output %zu of tuned program and baseline differ by %.1e; `rtx compare` "
+                        "shows where",
+                        i, d);
+    }
+    return RTX_OK;
+}
+
+/* Median of resampled pairs, RESAMPLES times; the 2.5 and 97.5 percentiles of those medians. */
+static rtx_status interval(bench *b, double *lo, double *hi, rtx_err *err)
+{
+    size_t n = (size_t)b->pairs;
+    AUTO_FREE double *draw = base_alloc_array(BASE_TAG_CLI, n, sizeof *draw);
+    AUTO_FREE double *medians = base_alloc_array(BASE_TAG_CLI, RESAMPLES, sizeof *medians);
+    if (draw == NULL || medians == NULL)
+        return FAIL(err, NOMEM, "out of memory");
+    for (int r = 0; r < RESAMPLES; r++) {
+        for (size_t i = 0; i < n; i++)
+            draw[i] = b->ratio[cli_rand(&b->rng) % n];
+        cli_sort(draw, n);
+        medians[r] = cli_quantile(draw, n, 0.5);
+    }
+    cli_sort(medians, RESAMPLES);
+    *lo = cli_quantile(medians, RESAMPLES, 0.025);
+    *hi = cli_quantile(medians, RESAMPLES, 0.975);
+    return RTX_OK;
+}
+
+static rtx_status run_pairs(bench *b, const cli_case *c, uint32_t index, double *worst,
+                            rtx_err *err)
+{
+    for (int64_t i = -2; i < b->pairs;
+         i++) { /* two untimed pairs: launches are prepared, pages are touched */
+        cli_feed feed = {0};
+        rtx_status s = cli_feed_make(fe_graph(b->fe), c, &b->rng, &feed, err);
+        double ms[2] = {0};
+        int first = b->alone ? 1 : (int)(cli_rand(&b->rng) & 1);
+        for (int k = 0; s == RTX_OK && k < (b->alone ? 1 : 2); k++) {
+            timed *t = &b->side[first ^ k];
+            if (t->result.t == NULL)
+                s = cli_result_new(t->program, &feed, &t->result, err);
+            if (s == RTX_OK)
+                s = time_one(b, t, &feed, &ms[first ^ k], err);
+        }
+        if (s == RTX_OK && !b->alone)
+            s = check_pair(b, worst, err);
+        cli_feed_done(&feed);
+        TRY(s);
+        if (pipe_cancelled)
+            return FAIL(err, CANCELLED, "cancelled");
+        if (i < 0)
+            continue;
+        b->side[0].ms[i] = ms[0];
+        b->side[1].ms[i] = ms[1];
+        b->ratio[i] = b->alone ? 1 : ms[1] / ms[0];
+        cli_step("bench", "", index * (uint32_t)b->pairs + (uint32_t)i + 1,
+                 b->n_cases * (uint32_t)b->pairs);
+    }
+    return RTX_OK;
+}
+
+static rtx_status bench_case(bench *b, uint32_t index, bool print, rtx_err *err)
+{
+    const ir_graph *g = fe_graph(b->fe);
+    const cli_case *c = &b->cases[index];
+    double worst = 0, lo = 1, hi = 1, median[2];
+    for (int k = 0; k < 2; k++)
+        cli_result_done(&b->side[k].result);
+    TRY(run_pairs(b, c, index, &worst, err));
+    size_t n = (size_t)b->pairs;
+    if (!b->alone)
+        TRY(interval(b, &lo, &hi, err));
+    for (int k = 0; k < 2; k++) {
+        cli_sort(b->side[k].ms, n);
+        median[k] = cli_quantile(b->side[k].ms, n, 0.5);
+    }
+    cli_sort(b->ratio, n);
+    double ratio = cli_quantile(b->ratio, n, 0.5);
+    b->log_sum += log(ratio);
+    json_t *sizes = json_object();
+    AUTO_BUF base_buf label;
+    base_buf_init(&label, BASE_TAG_CLI, 4096);
+    for (uint32_t i = 0; i < b->n_sym; i++) {
+        const char *name = fmt_sym_get(g->dims, b->sym[i])->name;
+        json_object_set_new(sizes, name, json_integer(c->value[b->sym[i]]));
+        base_buf_printf(&label, "%s%s=%lld", i ? " " : "", name, (long long)c->value[b->sym[i]]);
+    }
+    json_t *row = b->alone ? json_pack("{s:o, s:f}", "sizes", sizes, "baseline_ms", median[1])
+                           : json_pack("{s:o, s:f, s:f, s:f, s:[f, f], s:f}", "sizes", sizes,
+                                       "tuned_ms", median[0], "baseline_ms", median[1], "ratio",
+                                       ratio, "interval", lo, hi, "difference", worst);
+    json_array_append_new(b->rows, row);
+    cli_progress_end();
+    if (print && b->alone)
+        printf("%-24s baseline %9.3f ms\n", label.len ? label.data : "fixed sizes", median[1]);
+    else if (print)
+        printf("%-24s tuned %9.3f ms  baseline %9.3f ms  ratio %.3f [%.3f, %.3f]\n",
+               label.len ? label.data : "fixed sizes", median[0], median[1], ratio, lo, hi);
+    fflush(stdout);
+    return RTX_OK;
+}
+
+/* ---- the two programs ---- */
+
+static rtx_status prepare(bench *b, const char *model, rtx_err *err)
+{
+    static const char *const file[] = {"tuned.rtxgc", "baseline.rtxgc"};
+    for (int k = b->alone ? 1 : 0; k < 2; k++) {
+        pipe_report rep;
+        const char *path = cli_scratch_path(&b->scratch, file[k]);
+        cli_step(k ? "compile the baseline of" : "compile", model, 0, 0);
+        TRY(k ? cli_compile_baseline(model, &b->o, path, err)
+              : pipe_compile(model, &b->o, path, &rep, err));
+        TRY(rtx_program_open(path, b->threads, &b->side[k].program, err));
+    }
+    for (int k = 0; k < 2; k++)
+        TRY_ALLOC(b->side[k].ms = base_zalloc_array(BASE_TAG_CLI, (size_t)b->pairs, sizeof(double)),
+                  err);
+    TRY_ALLOC(b->ratio = base_zalloc_array(BASE_TAG_CLI, (size_t)b->pairs, sizeof(double)), err);
+    return RTX_OK;
+}
+
+static rtx_status bench_all(cli_args *a, bench *b, rtx_err *err)
+{
+    const char *model = a->pos[0];
+    TRY(cli_pipe_options(a, &b->o, err));
+    b->pairs = cli_count(a, "pairs", 40);
+    if (b->pairs < 30 || b->pairs > PAIRS_MAX)
+        return cli_usage(err, "--pairs wants 30 to %d: fewer give no interval worth printing",
+                         PAIRS_MAX);
+    b->alone = cli_has(a, "baseline");
+    b->rng.s = (uint64_t)cli_count(a, "seed", 1);
+    b->threads = b->o.n_threads ? b->o.threads[b->o.n_threads - 1] : 0;
+    TRY_ALLOC(b->rows = json_array(), err);
+    TRY(cli_scratch_new(&b->scratch, err));
+    TRY(cli_model_stdin(&model, &b->scratch, err));
+    TRY(fe_open(model, NULL, &b->fe, err));
+    TRY(make_cases(a, b, err));
+    TRY(prepare(b, model, err));
+    const char *file = cli_text(a, "json");
+    bool print = !a->json || (file && strcmp(file, "-") != 0);
+    for (uint32_t i = 0; i < b->n_cases; i++)
+        TRY(bench_case(b, i, print, err));
+    double mean = b->n_cases ? exp(b->log_sum / b->n_cases) : 1;
+    if (print && !b->alone && b->n_cases > 1)
+        printf("geometric mean of the ratios %.3f over %u sizes, %lld pairs each\n", mean,
+               b->n_cases, (long long)b->pairs);
+    if (!a->json)
+        return RTX_OK;
+    json_t *all = json_pack("{s:s, s:s, s:i, s:I, s:O}", "model", a->pos[0], "rtx", rtx_version(),
+                            "threads", b->threads ? b->threads : base_cpu_count(), "pairs",
+                            (json_int_t)b->pairs, "cases", b->rows);
+    if (all && !b->alone)
+        json_object_set_new(all, "geometric_mean", json_real(mean));
+    return cli_write_json(all, file ? file : "-", err);
+}
+
+rtx_status cli_bench(cli_args *a, rtx_err *err)
+{
+    bench *b = base_zalloc(BASE_TAG_CLI, sizeof *b);
+    TRY_ALLOC(b, err);
+    rtx_status s = bench_all(a, b, err);
+    bench_done(b);
+    base_free(b);
+    return s;
+}

@@ -1,0 +1,216 @@
+/* rtx opt and rtx repro: single passes on IR text, and single kernels on their problem text.
+ *   layer   top */
+#include "cli.h"
+
+const char cli_opt_usage[] = "--pass=P [--pass=Q]... FILE.rtx";
+const char cli_opt_text[] =
+    "Read IR text (- for standard input), run the passes in the given order, print IR text. "
+    "Without\n"
+    "--pass, only parse and print. Passes, in the order of a compilation:\n"
+    "  fold    shape arithmetic and constants disappear, views compose\n"
+    "  raise   softmax, norms, attention and others are recognised by meaning\n"
+    "  layout  dots that share an operand merge, weights get their packed form\n"
+    "  cse     equal nodes become one, dead ones go (a rebuild does both)\n";
+const cli_option cli_opt_options[] = {
+    {"pass", 'p', CLI_TEXT, true, "P", "pass to run, or `all`"},
+    {"out", 'o', CLI_TEXT, false, "FILE", "where the text goes (default standard output)"},
+    {"verify", 0, CLI_FLAG, false, NULL, "check every node after each pass"},
+    {"names", 0, CLI_FLAG, false, NULL, "print model node names as comments"},
+};
+const size_t cli_opt_n_options = COUNT_OF(cli_opt_options);
+
+const char cli_repro_usage[] = "FILE";
+const char cli_repro_text[] =
+    "Run a repro file again: a problem and a variant, rendered and checked. A file has a line\n"
+    "`variant TEMPLATE PARAMS` followed by the problem's text, as `rtx explain --json` shows "
+    "both.\n";
+const cli_option cli_repro_options[] = {
+    {"source", 0, CLI_FLAG, false, NULL, "print the rendered C text only"},
+};
+const size_t cli_repro_n_options = COUNT_OF(cli_repro_options);
+
+/* ---- opt ---- */
+
+static ir_id keep(void *ctx, const ir_graph *old, ir_id id, ir_graph *g, const ir_id *in)
+{
+    (void)ctx;
+    return ir_copy_node(g, old, id, in);
+}
+
+static rtx_status rebuild(const ir_graph *g, ir_graph **out, rtx_err *err)
+{
+    return ir_rewrite(g, keep, NULL, out, err);
+}
+
+typedef rtx_status (*pass_fn)(const ir_graph *g, ir_graph **out, rtx_err *err);
+
+static rtx_status find_pass(const char *name, pass_fn *out, rtx_err *err)
+{
+    size_t n;
+    const pass_info *p = pass_table(&n);
+    *out = strcmp(name, "cse") == 0 ? rebuild : NULL;
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(p[i].name, name) == 0)
+            *out = p[i].run;
+    return *out ? RTX_OK
+                : cli_usage(err, "there is no pass '%.60s'; `rtx opt --help` lists them", name);
+}
+
+static rtx_status apply(ir_graph **g, pass_fn run, bool verify, rtx_err *err)
+{
+    ir_graph *next = NULL;
+    rtx_status s = run(*g, &next, err);
+    if (s == RTX_OK && verify)
+        s = ir_verify(next, err);
+    if (s != RTX_OK) {
+        ir_graph_free(next);
+        return s;
+    }
+    ir_graph_free(*g);
+    *g = next;
+    return RTX_OK;
+}
+
+static rtx_status apply_all(const cli_args *a, ir_graph **g, rtx_err *err)
+{
+    const char *name;
+    bool verify = cli_has(a, "verify");
+    if (verify)
+        TRY(ir_verify(*g, err));
+    for (int at = 0; (name = cli_next(a, "pass", &at)) != NULL;) {
+        size_t n = 0;
+        const pass_info *p = pass_table(&n);
+        if (strcmp(name, "all") != 0) {
+            pass_fn run;
+            TRY(find_pass(name, &run, err));
+            TRY(apply(g, run, verify, err));
+            continue;
+        }
+        for (size_t i = 0; i < n; i++)
+            TRY(apply(g, p[i].run, verify, err));
+    }
+    return RTX_OK;
+}
+
+static rtx_status check_names(const cli_args *a, rtx_err *err)
+{
+    const char *name;
+    pass_fn run;
+    for (int at = 0; (name = cli_next(a, "pass", &at)) != NULL;)
+        if (strcmp(name, "all") != 0)
+            TRY(find_pass(name, &run, err));
+    return RTX_OK;
+}
+
+/* The word after "func @", so that text in and out keep their name. */
+static void func_name(const char *text, char *out, size_t cap)
+{
+    const char *at = strstr(text, "func @");
+    size_t n = at ? strcspn(at + 6, "( \n") : 0;
+    snprintf(out, cap, "%.*s", (int)MIN(n, cap - 1), at ? at + 6 : "");
+}
+
+rtx_status cli_opt(cli_args *a, rtx_err *err)
+{
+    AUTO_FREE char *text = NULL;
+    AUTO_BUF base_buf out;
+    base_buf_init(&out, BASE_TAG_CLI, (size_t)2 << 30);
+    size_t len;
+    char name[128];
+    TRY(check_names(a, err));
+    TRY(base_read_file(a->pos[0], (size_t)1 << 30, &text, &len, err));
+    func_name(text, name, sizeof name);
+    fmt_dims *dims = fmt_dims_new();
+    TRY_ALLOC(dims, err);
+    ir_graph *g = NULL;
+    rtx_status s = ir_parse(text, len, dims, &g, err);
+    if (s == RTX_OK)
+        s = apply_all(a, &g, err);
+    if (s == RTX_OK)
+        ir_print(g, name, IR_TEXT_DATA | (cli_has(a, "names") ? IR_TEXT_NAMES : 0), &out);
+    ir_graph_free(g);
+    fmt_dims_free(dims);
+    TRY(s);
+    TRY(base_buf_ok(&out, err));
+    if (a->json)
+        return cli_write_json(json_pack("{s:s, s:s}", "func", name, "text", out.data),
+                              cli_text(a, "out") ? cli_text(a, "out") : "-", err);
+    return cli_write_file(cli_text(a, "out") ? cli_text(a, "out") : "-", out.data, out.len, err);
+}
+
+/* ---- repro ---- */
+
+static rtx_status find_template(const char *name, size_t len, const syn_template **out,
+                                rtx_err *err)
+{
+    size_t n;
+    const syn_template *t = syn_template_table(&n);
+    for (size_t i = 0; i < n; i++)
+        if (strlen(t[i].name) == len && memcmp(t[i].name, name, len) == 0) {
+            *out = &t[i];
+            return RTX_OK;
+        }
+    return FAIL(err, INVALID,
+                "the repro file names template %.*s, which this version does not have",
+                (int)MIN(len, 60), name);
+}
+
+/* "variant cpu/gemm MR=6 …\n" and the problem. Lines beginning with # are notes. */
+static rtx_status parse_repro(const char *path, const char *text, size_t len, syn_problem **problem,
+                              syn_variant *v, rtx_err *err)
+{
+    const char *at = text, *end = text + len;
+    while (at < end && *at == '#')
+        at += strcspn(at, "\n") + (strchr(at, '\n') != NULL);
+    if (strncmp(at, "variant ", 8) != 0)
+        return FAIL(err, INVALID,
+                    "%s is no repro file: its first line must be `variant TEMPLATE PARAMS`", path);
+    at += 8;
+    size_t n = strcspn(at, " \n"), line = strcspn(at, "\n");
+    const syn_template *t = NULL;
+    char params[1024];
+    TRY(find_template(at, n, &t, err));
+    snprintf(params, sizeof params, "%.*s", (int)MIN(line - n, sizeof params - 1),
+             at + n + (at[n] == ' '));
+    params[strcspn(params, "\n")] = '\0';
+    if (!syn_variant_parse(t, params, v))
+        return FAIL(err, INVALID, "%s: parameters '%.200s' are none of %s", path, params, t->name);
+    at += line + (at[line] == '\n');
+    return syn_problem_parse(at, (size_t)(end - at), problem, err);
+}
+
+static rtx_status run_repro(const cli_args *a, const syn_problem *p, const syn_variant *v,
+                            rtx_err *err)
+{
+    fmt_isa isa;
+    rtx_err why = {0};
+    AUTO_BUF base_buf text;
+    base_buf_init(&text, BASE_TAG_CLI, (size_t)1 << 26);
+    TRY(cli_host_isa(&isa, err));
+    TRY(syn_problem_check(p, err));
+    if (!syn_variant_legal(p, v, isa, &why))
+        return FAIL(err, INVALID, "this variant is not legal for the problem at v%d: %.300s",
+                    (int)isa, why.text);
+    syn_unit_begin(&text, isa);
+    TRY(syn_unit_add(&text, p, v, isa, "repro", err));
+    TRY(base_buf_ok(&text, err));
+    if (cli_has(a, "source"))
+        return cli_write_file("-", text.data, text.len, err);
+    return FAIL(err, UNSUPPORTED,
+                "UNSUPPORTED: the tuner offers no validation of one variant yet; --source prints "
+                "the rendered text, which is %zu bytes",
+                text.len);
+}
+
+rtx_status cli_repro(cli_args *a, rtx_err *err)
+{
+    AUTO_FREE char *text = NULL;
+    size_t len;
+    syn_problem *p = NULL;
+    syn_variant v;
+    TRY(base_read_file(a->pos[0], (size_t)64 << 20, &text, &len, err));
+    TRY(parse_repro(a->pos[0], text, len, &p, &v, err));
+    rtx_status s = run_repro(a, p, &v, err);
+    syn_problem_free(p);
+    return s;
+}

@@ -1,0 +1,271 @@
+/* Everything that reaches the user: JSON, files, progress, warnings, errors; and the scratch folder.
+ *   layer     top
+ *   streams   stdout is the result; a progress line on stderr is cleared before anything else is written there
+ *   terminal  one rewritten line of plain ASCII, no colour anywhere, so NO_COLOR changes nothing; elsewhere a line every 5 s */
+#include "cli.h"
+#include <dirent.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+/* ---- progress ---- */
+
+static struct {
+    bool quiet, terminal;
+    int shown; /* characters of the line that stands there */
+    uint64_t last_ns;
+    char stage[32];
+} progress;
+
+void cli_out_init(bool quiet)
+{
+    progress.quiet = quiet;
+    progress.terminal = isatty(STDERR_FILENO) == 1;
+}
+
+static int terminal_columns(void)
+{
+    struct winsize w;
+    return ioctl(STDERR_FILENO, TIOCGWINSZ, &w) == 0 && w.ws_col > 20 ? w.ws_col : 80;
+}
+
+void cli_progress_end(void)
+{
+    if (progress.shown > 0)
+        fprintf(stderr, "\r%*s\r", progress.shown, "");
+    progress.shown = 0;
+    fflush(stderr);
+}
+
+static void show(const char *line)
+{
+    if (!progress.terminal) {
+        fprintf(stderr, "rtx: %s\n", line);
+        return;
+    }
+    int n = MIN((int)strlen(line), terminal_columns() - 1);
+    fprintf(stderr, "\r%.*s%*s", n, line, MAX(progress.shown - n, 0), "");
+    progress.shown = n;
+    fflush(stderr);
+}
+
+void cli_progress(void *ctx, const tun_progress *p)
+{
+    (void)ctx;
+    const char *stage = p->stage ? p->stage : "work", *op = p->op ? p->op : "";
+    uint64_t now = base_now_ns(), wait = progress.terminal ? 100000000u : 5000000000u;
+    bool same = strncmp(stage, progress.stage, sizeof progress.stage - 1) == 0;
+    if (progress.quiet || (same && now - progress.last_ns < wait) ||
+        (!same && !progress.terminal && progress.last_ns && now - progress.last_ns < wait / 5))
+        return;
+    snprintf(progress.stage, sizeof progress.stage, "%s", stage);
+    progress.last_ns = now;
+    char line[256];
+    int n = snprintf(line, sizeof line, "%s", stage);
+    if (p->total > 0)
+        n += snprintf(line + n, sizeof line - (size_t)n, " %u/%u", p->done, p->total);
+    if (p->seconds_left > 0)
+        n += snprintf(line + n, sizeof line - (size_t)n, ", %.0f s left", p->seconds_left);
+    if (*op)
+        snprintf(line + n, sizeof line - (size_t)n, "  %.120s", op);
+    show(line);
+}
+
+void cli_step(const char *stage, const char *what, uint32_t done, uint32_t total)
+{
+    cli_progress(NULL, &(tun_progress){.stage = stage, .op = what, .done = done, .total = total});
+}
+
+/* ---- messages ---- */
+
+void cli_log(void *user, int level, const char *line)
+{
+    (void)user;
+    cli_progress_end();
+    if (level == 0)
+        fprintf(stderr, "rtx: warning: %s\n", line);
+    else
+        fprintf(stderr, "rtx: debug%d: %s\n", level, line);
+}
+
+static const char *next_step(rtx_status s)
+{
+    switch (s) {
+    case RTX_CORRUPT:
+        return "the file is damaged or no file of this kind: make it again or copy it anew";
+    case RTX_UNSUPPORTED:
+        return "nothing is wrong with the command; this version cannot do it (docs/cli.md, exit "
+               "code 3)";
+    case RTX_NOMEM:
+        return "free some memory or lower the sizes, then try again";
+    case RTX_NOT_FOUND:
+        return "check the name and the folder it is looked for in";
+    case RTX_INTERNAL:
+        return "this is a fault of rtx: please report it with the command and the file";
+    default:
+        return NULL;
+    }
+}
+
+void cli_error(const rtx_err *e, const char *command)
+{
+    cli_progress_end();
+    char *full = e->code == RTX_UNSUPPORTED ? fe_take_report() : NULL;
+    const char *text = e->text[0] ? e->text : rtx_status_text(e->code);
+    if (full != NULL && *full != '\0')
+        fprintf(stderr, "rtx: error: the model uses what this version cannot do\n%s%s", full,
+                full[strlen(full) - 1] == '\n' ? "" : "\n");
+    else
+        fprintf(stderr, "rtx: error: %s\n", text);
+    base_free(full);
+    if (base_env_int(BASE_ENV_DEBUG, 0, 7) > 0 && e->where[0])
+        fprintf(stderr, "rtx: debug1: %s at %s\n", rtx_status_name(e->code), e->where);
+    if (cli_usage_failed() && command)
+        fprintf(stderr, "rtx: hint: `rtx %s --help` explains it\n", command);
+    else if (next_step(e->code))
+        fprintf(stderr, "rtx: hint: %s\n", next_step(e->code));
+}
+
+/* ---- results ---- */
+
+rtx_status cli_flush(rtx_err *err)
+{
+    errno = 0;
+    if (fflush(stdout) != 0 || ferror(stdout))
+        return FAIL(err, IO, "cannot write to standard output: %s",
+                    errno ? strerror(errno) : "an earlier write failed");
+    return RTX_OK;
+}
+
+static int put_chunk(const char *data, size_t n, void *buf)
+{
+    base_buf_put(buf, data, n);
+    return 0;
+}
+
+rtx_status cli_write_json(json_t *taken, const char *path, rtx_err *err)
+{
+    AUTO_BUF base_buf text;
+    base_buf_init(&text, BASE_TAG_CLI, (size_t)1 << 30);
+    if (taken == NULL)
+        return FAIL(err, NOMEM, "out of memory");
+    int failed =
+        json_dump_callback(taken, put_chunk, &text, JSON_INDENT(1) | JSON_REAL_PRECISION(9));
+    json_decref(taken);
+    base_buf_puts(&text, "\n");
+    TRY(base_buf_ok(&text, err));
+    return failed ? FAIL(err, INTERNAL, "the result cannot be written as JSON")
+                  : cli_write_file(path, text.data, text.len, err);
+}
+
+rtx_status cli_put_json(json_t *taken, rtx_err *err) { return cli_write_json(taken, "-", err); }
+
+rtx_status cli_write_file(const char *path, const void *data, size_t bytes, rtx_err *err)
+{
+    if (strcmp(path, "-") != 0)
+        return base_publish(path, &(base_part){data, bytes}, 1, err);
+    if (bytes > 0 && fwrite(data, 1, bytes, stdout) != bytes)
+        return FAIL(err, IO, "cannot write to standard output: %s", strerror(errno));
+    return RTX_OK;
+}
+
+const char *cli_human(double bytes, char out[16])
+{
+    static const char *const unit[] = {"B", "KB", "MB", "GB", "TB"};
+    size_t u = 0;
+    while (bytes >= 1000 && u + 1 < COUNT_OF(unit)) {
+        bytes /= 1000;
+        u++;
+    }
+    snprintf(out, 16, u == 0 ? "%.0f %s" : "%.1f %s", bytes, unit[u]);
+    return out;
+}
+
+void cli_wrap(FILE *to, int indent, const char *text)
+{
+    int column = indent;
+    fprintf(to, "%*s", indent, "");
+    while (*text) {
+        size_t n = strcspn(text, " ");
+        if (column > indent && column + 1 + (int)n > 80) {
+            fprintf(to, "\n%*s", indent, "");
+            column = indent;
+        }
+        if (column > indent) {
+            fputc(' ', to);
+            column++;
+        }
+        fprintf(to, "%.*s", (int)n, text);
+        column += (int)n;
+        text += n;
+        text += strspn(text, " ");
+    }
+    fputc('\n', to);
+}
+
+/* ---- scratch ---- */
+
+rtx_status cli_scratch_new(cli_scratch *s, rtx_err *err)
+{
+    memset(s, 0, sizeof *s);
+    snprintf(s->dir, sizeof s->dir, "%.400s/rtx-XXXXXX", base_env(BASE_ENV_TMPDIR));
+    if (mkdtemp(s->dir) == NULL) {
+        int e = errno;
+        s->dir[0] = '\0';
+        return FAIL(err, IO, "cannot make a folder in %s: %s; set TMPDIR to another place",
+                    base_env(BASE_ENV_TMPDIR), strerror(e));
+    }
+    return RTX_OK;
+}
+
+const char *cli_scratch_path(cli_scratch *s, const char *name)
+{
+    char dir[sizeof s->dir], *path = s->path[s->n < (int)COUNT_OF(s->path) - 1 ? s->n++ : s->n];
+    memcpy(dir, s->dir, sizeof dir);
+    snprintf(path, sizeof s->path[0], "%s/%.80s", dir, name);
+    return path;
+}
+
+void cli_scratch_done(cli_scratch *s)
+{
+    if (s->dir[0] == '\0')
+        return;
+    for (int i = 0; i < (int)COUNT_OF(s->path); i++)
+        if (s->path[i][0])
+            unlink(s->path[i]);
+    rmdir(s->dir);
+    s->dir[0] = '\0';
+}
+
+rtx_status cli_model_stdin(const char **model, cli_scratch *s, rtx_err *err)
+{
+    if (strcmp(*model, "-") != 0)
+        return RTX_OK;
+    AUTO_FREE char *data = NULL;
+    size_t bytes;
+    TRY(base_read_file("-", (size_t)4 << 30, &data, &bytes, err));
+    if (s->dir[0] == '\0')
+        TRY(cli_scratch_new(s, err));
+    *model = cli_scratch_path(s, "stdin.onnx");
+    return base_publish(*model, &(base_part){data, bytes}, 1, err);
+}
+
+/* ---- statistics ---- */
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+void cli_sort(double *v, size_t n) { qsort(v, n, sizeof *v, by_value); }
+
+double cli_quantile(const double *sorted, size_t n, double q)
+{
+    if (n == 0)
+        return 0;
+    double at = q * (double)(n - 1);
+    size_t i = (size_t)at;
+    return i + 1 < n ? sorted[i] + (at - (double)i) * (sorted[i + 1] - sorted[i]) : sorted[n - 1];
+}

@@ -1,0 +1,25 @@
+# Tuning, the cache, retuning in place, and Ctrl-C.
+M=zoo:mlp,in=8,hidden=16,out=4,layers=2
+O="--bucket batch=1,4 --threads 1 --cache c"
+rtx compile $M -o a.rtxgc $O --json -q >a.json || exit
+rtx compile $M -o b.rtxgc $O --json -q >b.json || exit
+python3 - <<'PY'
+import json, subprocess
+a, b = json.load(open("a.json")), json.load(open("b.json"))
+print(a["cache_hits"], b["cache_hits"] == b["cache_keys"] == a["cache_keys"] > 0)
+def kernels(f):
+    j = json.loads(subprocess.run(["rtx", "inspect", f, "--json"], capture_output=True, text=True, check=True).stdout)
+    return sorted((k["name"], k["origin"], k["params"]) for k in j["kernels"])
+print(kernels("a.rtxgc") == kernels("b.rtxgc"), any(k[1] == "tuned" for k in kernels("a.rtxgc")))
+PY
+rtx tune a.rtxgc --cache c -q >/dev/null || exit
+rtx compare $M a.rtxgc --no-nodes >/dev/null && echo "right after tuning in place"
+rtx cache stat --cache c --json | python3 -c 'import json, sys; j = json.load(sys.stdin); print(j["entries"] > 0, j["bad"])'
+rtx cache verify --cache c >/dev/null && rtx cache gc --max-bytes 0 --cache c --json | python3 -c 'import json, sys; print(json.load(sys.stdin)["entries"])'
+rtx compile zoo:encoder -o never.rtxgc --tune full --cache "" -q 2>err &
+sleep 2
+kill -INT $!
+wait $!
+echo "exit $?"
+cat err
+ls never* 2>/dev/null

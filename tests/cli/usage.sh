@@ -1,0 +1,26 @@
+# Wrong use exits 2 with a hint.
+try() { echo "\$ rtx $*"; rtx "$@" 2>&1 </dev/null; echo "exit $?"; }
+try cmopile
+try xyzzy
+try compile
+try compile a b
+try compile m.onnx --tnue quick
+try compile m.onnx --tune quickly
+try compile m.onnx --budget -3
+try compile m.onnx --shape ids
+try compile m.onnx --shape ids=1y2
+try compile m.onnx --bucket seq=0
+try compile m.onnx --threads 0
+try compile m.onnx -o a -o b
+try compile m.onnx -x
+try compile m.onnx --json=5
+try compile m.onnx -o
+try compile -
+try run x.rtxgc --repeat 0
+try tune x.rtxgc --tune off
+try cache shrink
+try cache gc --max-bytes lots
+try zoo sell
+try zoo export zoo:mlp
+try opt --pass=magic x.rtx
+try bench zoo:mlp --pairs 3
