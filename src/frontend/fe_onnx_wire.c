@@ -160,7 +160,7 @@ static rtx_status fill_lists(fe_span s, base_arena *a, const rule *rules, size_t
         any = true;
     }
     base_reader r = base_reader_of(s.at, s.len);
-    for (field f; any && next_field(&r, &f);) {
+    for (field f = {0}; any && next_field(&r, &f);) {
         const rule *ru = find_rule(rules, n, f.number);
         if (ru && ru->k == MANY) {
             fe_list *l = (fe_list *)(out + ru->at);
@@ -175,7 +175,7 @@ static rtx_status read_message(fe_span s, base_arena *a, const rule *rules, size
 {
     memset(out, 0, out_bytes);
     base_reader r = base_reader_of(s.at, s.len);
-    for (field f; next_field(&r, &f);) {
+    for (field f = {0}; next_field(&r, &f);) {
         const rule *ru = find_rule(rules, n, f.number);
         if (!ru)
             continue;
@@ -268,7 +268,7 @@ fe_nums_at fe_nums_begin(const fe_nums *n)
 bool fe_nums_next(fe_nums_at *it, uint64_t *out_bits)
 {
     while (base_reader_left(&it->pack) == 0) {
-        field f;
+        field f = {0};
         if (!next_field(&it->msg, &f))
             return false;
         if (f.number != it->field)
@@ -295,7 +295,7 @@ bool fe_nums_next(fe_nums_at *it, uint64_t *out_bits)
 const uint8_t *fe_nums_run(const fe_nums *n)
 {
     base_reader r = base_reader_of(n->in.at, n->in.len);
-    for (field f; next_field(&r, &f);)
+    for (field f = {0}; next_field(&r, &f);)
         if (f.number == n->field)
             return f.wire == WIRE_BYTES && f.s.len == n->n * n->elem_bytes ? f.s.at : NULL;
     return NULL;
