@@ -403,6 +403,17 @@ static void take_labels(labels *to, const labels *from, const labels *other, con
             to->at[to->n++] = from->at[i];
 }
 
+/* Axes of one label have one size. */
+static void unify_labels(fe_node *n, ir_id a, ir_id b, const labels *la, const labels *lb)
+{
+    const ir_type ta = *ir_type_of(n->g, a), tb = *ir_type_of(n->g, b);
+    for (uint32_t i = 0; i < la->n; i++) {
+        const char *there = memchr(lb->at, la->at[i], lb->n);
+        if (there && !fmt_dim_unify(n->d, ta.dim[i], tb.dim[there - lb->at]))
+            fe_bad(n, "label '%c' has two sizes", la->at[i]);
+    }
+}
+
 /* One operand as [batch…, rows, columns]: the groups of labels, merged. */
 static ir_id grouped(fe_node *n, ir_id x, const labels *l, const labels *batch, const labels *p,
                      const labels *q)
@@ -427,6 +438,7 @@ static ir_id einsum_dot(fe_node *n, ir_id a, ir_id b, const labels *la, const la
                         const labels *out, labels *result)
 {
     labels batch = {.n = 0}, m = {.n = 0}, nn = {.n = 0}, k = {.n = 0};
+    unify_labels(n, a, b, la, lb);
     take_labels(&batch, la, lb, out, true, true);
     take_labels(&k, la, lb, out, true, false);
     take_labels(&m, la, lb, out, false, true);

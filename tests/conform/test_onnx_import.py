@@ -85,10 +85,10 @@ def tensor(name, shape, t=TensorProto.FLOAT):
 
 
 def one_op(op, shapes, opset=17, out=None, **attrs):
-    """A model of one node with f32 inputs of free sizes, and matching data."""
+    """A model of one node with f32 inputs of free sizes (1 stays 1: a free size never stretches), and matching data."""
     rng = np.random.default_rng(0)
     names = [f"x{i}" for i in range(len(shapes))]
-    free = [[f"d{i}_{k}" for k in range(len(s))] for i, s in enumerate(shapes)]
+    free = [[1 if n == 1 else f"d{i}_{k}" for k, n in enumerate(s)] for i, s in enumerate(shapes)]
     m = graph([helper.make_node(op, names, ["y"], **attrs)], [tensor(n, f) for n, f in zip(names, free)],
               [out or tensor("y", None)], opset=opset)
     return m, {n: rng.standard_normal(s).astype(np.float32) for n, s in zip(names, shapes)}
@@ -146,6 +146,196 @@ def test_node_cases():
         print("\n".join(refused))
     assert not bad, "\n".join(bad)
     assert family[0] >= 0.9 * family[1]
+
+
+# ---- ops with free sizes, older opsets, and forms that the node cases lack ----
+
+F, I, B = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
+FREE = [
+    ("MatMul", [(2, 3, 4), (4, 5)], {}),
+    ("MatMul", [(2, 3, 4), (2, 4, 5)], {}),
+    ("MatMul", [(2, 1, 3, 4), (3, 4, 5)], {}),
+    ("MatMul", [(4,), (4,)], {}),
+    ("MatMul", [(4,), (2, 4, 3)], {}),
+    ("MatMul", [(2, 3, 4), (4,)], {}),
+    ("Gemm", [(3, 4), (5, 4), (5,)], {"transB": 1, "alpha": 0.5, "beta": 2.0}),
+    ("Gemm", [(4, 3), (4, 5)], {"transA": 1}),
+    ("Add", [(2, 3), (2, 3)], {}),
+    ("Sum", [(2, 3), (3,), (1, 3)], {}),
+    ("Mean", [(2, 3), (2, 3)], {}),
+    ("Softmax", [(2, 3, 4)], {"axis": 1}),
+    ("LogSoftmax", [(2, 3, 4)], {"axis": -1}),
+    ("LogSoftmax", [(2, 3, 4)], {"axis": 0}),
+    ("Transpose", [(2, 3, 4)], {"perm": [2, 0, 1]}),
+    ("Flatten", [(2, 3, 4)], {"axis": 2}),
+    ("Concat", [(2, 3), (4, 3)], {"axis": 0}),
+    ("ReduceMean", [(2, 3, 4)], {"axes": [0, -1], "keepdims": 0}),
+    ("ReduceL1", [(2, 3, 4)], {"axes": [1]}),
+    ("ReduceL2", [(2, 3, 4)], {"axes": [1]}),
+    ("ReduceLogSumExp", [(2, 3, 4)], {"axes": [1, 2], "keepdims": 0}),
+    ("ReduceMax", [(2, 3, 4)], {}),
+    ("ReduceProd", [(2, 3)], {"axes": [1]}),
+    ("ArgMax", [(2, 3)], {"axis": 1}),
+    ("ArgMin", [(2, 3)], {"axis": 0, "keepdims": 0}),
+    ("LayerNormalization", [(2, 3, 4), (4,), (4,)], {"epsilon": 1e-3}),
+    ("LayerNormalization", [(2, 3, 4), (4,)], {}),
+    ("LeakyRelu", [(2, 3)], {"alpha": 0.2}),
+    ("Split", [(2, 6)], {"axis": 1}),
+    ("Shape", [(2, 3)], {"start": -1}),
+    ("Size", [(2, 3)], {}),
+    ("Einsum", [(2, 3, 4), (2, 4, 5)], {"equation": "bij,bjk->bik"}),
+    ("Einsum", [(2, 3, 4, 5), (2, 6, 4, 5)], {"equation": "bnhd, bmhd -> bhnm"}),
+    ("Einsum", [(3, 4), (5, 4)], {"equation": "ik,jk->ji"}),
+    ("Einsum", [(3,), (4,)], {"equation": "i,j->ij"}),
+    ("Einsum", [(3, 4), (3, 4)], {"equation": "ij,ij->"}),
+    ("Einsum", [(3, 4)], {"equation": "ij->j"}),
+    ("Einsum", [(2, 3, 4), (4, 5)], {"equation": "abc,cd->adb"}),
+]
+
+
+@pytest.mark.parametrize("op,shapes,attrs", FREE, ids=[f"{i}-{f[0]}" for i, f in enumerate(FREE)])
+def test_free_sizes(op, shapes, attrs):
+    t = I if op in ("ArgMax", "ArgMin", "Shape", "Size") else F
+    m, feeds = one_op(op, shapes, out=helper.make_tensor_value_info("y", t, None), **attrs)
+    check(m, feeds)
+
+
+def test_softmax_before_opset_13_flattens():
+    for axis in (0, 1, 2):
+        for op in ("Softmax", "LogSoftmax"):
+            check(*one_op(op, [(2, 3, 4)], opset=12, axis=axis))
+
+
+def test_attribute_forms_of_old_opsets():
+    x = tensor("x", ["a", 4, 6])
+    feeds = {"x": np.random.default_rng(0).standard_normal((3, 4, 6)).astype(np.float32)}
+    forms = [
+        helper.make_node("Slice", ["x"], ["y"], starts=[1, 0], ends=[9223372036854775807, -2], axes=[1, 2]),
+        helper.make_node("Clip", ["x"], ["y"], min=-0.5, max=0.5),
+        helper.make_node("Unsqueeze", ["x"], ["y"], axes=[0, 4]),
+        helper.make_node("ReduceSum", ["x"], ["y"], axes=[1], keepdims=0),
+        helper.make_node("Split", ["x"], ["y", "z"], axis=1, split=[1, 3]),
+        helper.make_node("Dropout", ["x"], ["y"], ratio=0.5),
+        helper.make_node("Pad", ["x"], ["y"], pads=[0, 1, 0, 0, 0, 2], value=3.0),
+        helper.make_node("TopK", ["x"], ["y", "z"], axis=2, k=2),
+    ]
+    for n in forms:
+        outs = [tensor("y", None)]
+        if len(n.output) > 1:
+            outs.append(helper.make_tensor_value_info("z", I if n.op_type == "TopK" else F, None))
+        check(graph([n], [x], outs, opset=9), feeds)
+
+
+def shape_graph(nodes, extra=(), opset=17, out=F):
+    inits = [("zero", np.array([0])), ("one", np.array([1])), ("two", np.array([2])), ("minus", np.array([-1]))]
+    inits = [(n, a.astype(np.int64)) for n, a in inits] + list(extra)
+    x = tensor("x", ["batch", "seq", 8])
+    m = graph(nodes, [x], [helper.make_tensor_value_info("y", out, None)], inits, opset=opset)
+    return m, {"x": np.random.default_rng(0).standard_normal((2, 5, 8)).astype(np.float32)}
+
+
+N = helper.make_node
+
+
+@pytest.mark.parametrize("nodes,out", [
+    ([N("Shape", ["x"], ["s"]), N("Gather", ["s", "zero"], ["b"]), N("Concat", ["b", "minus", "two"], ["t"], axis=0),
+      N("Reshape", ["x", "t"], ["y"])], F),
+    ([N("Shape", ["x"], ["s"]), N("Slice", ["s", "zero", "two"], ["lead"]), N("ReduceProd", ["lead"], ["n"], keepdims=1),
+      N("Concat", ["n", "minus"], ["t"], axis=0), N("Reshape", ["x", "t"], ["y"])], F),
+    ([N("Shape", ["x"], ["s"]), N("Gather", ["s", "one"], ["n"]), N("Squeeze", ["n", "zero"], ["k"]),
+      N("Constant", [], ["o"], value_int=0), N("Constant", [], ["i"], value_int=2), N("Range", ["o", "k", "i"], ["y"])], I),
+    ([N("Shape", ["x"], ["s"]), N("ConstantOfShape", ["s"], ["c"], value=numpy_helper.from_array(np.array([1.5], np.float32))),
+      N("Add", ["x", "c"], ["y"])], F),
+    ([N("Shape", ["x"], ["s"]), N("Gather", ["s", "one"], ["n"]), N("Div", ["n", "two"], ["half"]),
+      N("Slice", ["x", "half", "n", "one"], ["y"])], F),
+    ([N("Slice", ["x", "minus", "zero", "one", "minus"], ["y"])], F),
+    ([N("Shape", ["x"], ["s"]), N("Equal", ["s", "minus"], ["q"]), N("Where", ["q", "one", "s"], ["t"]),
+      N("Expand", ["one", "t"], ["y"])], I),
+    ([N("Size", ["x"], ["n"]), N("Mul", ["n", "two"], ["y"])], I),
+    ([N("Shape", ["x"], ["s"]), N("Cast", ["s"], ["f"], to=F), N("ReduceSum", ["f"], ["y"])], F),
+])
+def test_shape_arithmetic(nodes, out):
+    check(*shape_graph(nodes, out=out))
+
+
+def test_sizes_are_followed_not_fixed():
+    """One import serves every size: the evaluator binds the symbols."""
+    nodes = [N("Shape", ["x"], ["s"]), N("Gather", ["s", "one"], ["n"]), N("Concat", ["n", "minus"], ["t"], axis=0),
+             N("Transpose", ["x"], ["p"], perm=[1, 0, 2]), N("Reshape", ["p", "t"], ["y"])]
+    m, _ = shape_graph(nodes)
+    for shape in ((1, 1, 8), (3, 7, 8), (2, 1, 8)):
+        check(m, {"x": np.arange(np.prod(shape), dtype=np.float32).reshape(shape)})
+
+
+# ---- functions, external data, models ----
+
+def test_functions_are_inlined():
+    imports = [helper.make_opsetid("", 17), helper.make_opsetid("my", 1)]
+    scale = N("Constant", [], ["c"])
+    scale.attribute.add(name="value_float", ref_attr_name="by", type=onnx.AttributeProto.FLOAT)
+    inner = helper.make_function("my", "Scale", ["v"], ["w"], [scale, N("Mul", ["v", "c"], ["w"])], imports, ["by"])
+    outer = helper.make_function("my", "Twice", ["a"], ["b"], [
+        N("Scale", ["a"], ["t"], domain="my", by=2.0), N("Scale", ["t"], ["b"], domain="my", by=0.25)], imports, [])
+    m = graph([N("Exp", ["x"], ["e"]), N("Twice", ["e"], ["y"], domain="my")], [tensor("x", ["n", 3])], [tensor("y", None)],
+              functions=[inner, outer], domains=["my"])
+    check(m, {"x": np.linspace(-1, 1, 6, dtype=np.float32).reshape(2, 3)})
+
+
+def test_external_data(tmp_path):
+    w = np.arange(3000, dtype=np.float32).reshape(1000, 3) / 1000
+    m = graph([N("MatMul", ["x", "w"], ["y"])], [tensor("x", ["n", 1000])], [tensor("y", None)], [("w", w)])
+    (tmp_path / "sub").mkdir()
+    onnx.save(m, tmp_path / "m.onnx", save_as_external_data=True, location="sub/w.bin", size_threshold=0)
+    x = np.ones((2, 1000), np.float32)
+    np.testing.assert_allclose(evaluate(str(tmp_path / "m.onnx"), {"x": x})[0], x @ w, rtol=1e-5)
+    (tmp_path / "sub" / "w.bin").rename(tmp_path / "w.bin")
+    (tmp_path / "sub" / "w.bin").symlink_to("../w.bin")
+    with pytest.raises(Bad, match="links"):
+        evaluate(str(tmp_path / "m.onnx"), {"x": x})
+
+
+@pytest.mark.parametrize("spec", [
+    "mlp,in=8,hidden=16,out=4", "encoder,layers=2,hidden=64,ffn=96", "gpt-block,hidden=64,ffn=80",
+    "gpt-block,hidden=64,ffn=80,tanh=0,layers=2", "llama-block,hidden=64,ffn=80,layers=2",
+    "llama-block,hidden=64,heads=8,kv-heads=8", "vit,hidden=64,patch=48,layers=1", "vit,hidden=64,patch=48,layers=1,class=0"])
+def test_zoo_export(spec, tmp_path):
+    """The zoo's graph, its ONNX file in ONNX Runtime, and that file read back agree."""
+    path = str(tmp_path / "zoo.onnx")
+    subprocess.run([tool(), "zoo:" + spec, str(tmp_path), "--onnx", path], check=True)
+    onnx.checker.check_model(path, full_check=True)
+    session = ort.InferenceSession(path, providers=["CPUExecutionProvider"])
+    rng = np.random.default_rng(0)
+    for batch, seq in ((2, 7), (1, 1)):
+        sizes, feeds = {"batch": batch, "seq": seq, "n": seq}, {}
+        for i in session.get_inputs():
+            shape = [sizes.get(d, d) for d in i.shape]
+            real = i.type == "tensor(float)"
+            feeds[i.name] = rng.standard_normal(shape).astype(np.float32) if real else np.ones(shape, np.int64)
+        if "attention_mask" in feeds:
+            feeds["attention_mask"][0, seq // 2 + 1:] = 0
+        want = session.run(None, feeds)[0]
+        for model in ("zoo:" + spec, path):
+            got = evaluate(model, feeds)[0]
+            assert np.linalg.norm(got - want) <= 1e-6 * np.linalg.norm(want)
+
+
+MINILM = pathlib.Path(os.environ.get("RTX_TEST_MINILM", ROOT / "build" / "minilm"))
+
+
+@pytest.mark.parametrize("name", ["eager-legacy", "sdpa-legacy", "eager-dynamo", "sdpa-dynamo"])
+def test_minilm(name):
+    path = MINILM / f"minilm-{name}.onnx"
+    if not path.exists():
+        pytest.skip(f"{path} is not there")
+    rng = np.random.default_rng(1)
+    feeds = {"input_ids": rng.integers(1, 30000, (2, 9)), "attention_mask": np.ones((2, 9), np.int64),
+             "token_type_ids": np.zeros((2, 9), np.int64)}
+    feeds["attention_mask"][1, 6:] = 0
+    want = ort.InferenceSession(str(path), providers=["CPUExecutionProvider"]).run(None, feeds)[0]
+    got = evaluate(str(path), feeds)[0]
+    assert np.linalg.norm(got - want) <= 1e-5 * np.linalg.norm(want)
+    shown = subprocess.run([tool(), str(path), "/tmp", "--print"], capture_output=True, text=True, check=True).stdout
+    assert "# seq 0..512" in shown
 
 
 if __name__ == "__main__":
