@@ -29,14 +29,20 @@
  *   rope         one rope node
  *   gather       gather with x[o, A, i], indices [j] -> [o, j, i] (axis 1); gather_nd with x[b, d0…, i…], indices [b, j, r];
  *                gather_elements as the op defines it
- *   scan         cumsum on [o, A, i] axis 1;  topk on [o, A, i] axis 1;  dimvals -> [n] or [] */
+ *   scan         cumsum on [o, A, i] axis 1;  topk on [o, A, i] axis 1;  dimvals -> [n] or []
+ * A dimension of an operand is a constant or one symbol, never an expression. Anchors of gemm, attention, rope, gather* and
+ * scan read operands directly. Names of ports do not matter: syn_port_name gives ones that serve. */
 typedef struct syn_problem {
     ir_graph *region;
     fmt_dims *dims;
     uint32_t n_in, n_out;
     fmt_dim stride[SYN_OPERANDS_MAX][FMT_RANK_MAX]; /* constant ids of `dims`, or FMT_DIM_BAD */
-    bool packed[SYN_OPERANDS_MAX];                  /* constant in packed-B form (FMT_PACK_COLS columns a panel) */
+    bool packed[SYN_OPERANDS_MAX];                  /* constant in packed-B form (SYN_PACK_COLS columns a panel) */
+    bool free_attrs; /* general form: the float attribute of layernorm, rmsnorm and attention (as bits of an f32) and then, for
+                        attention, the number of key heads and nan_zero are arguments after the strides; the region's do not count */
 } syn_problem;
+
+const char *syn_port_name(bool output, uint32_t index); /* "i0", "o0"…; static */
 
 #define SYN_PACK_COLS 16 /* packed B: ceil(N/16) panels, each K rows of 16 floats, zero-padded; 64-byte aligned */
 /* Floats of a packed [K,N] matrix, and the packing itself (b row-major with the given strides in elements). */
@@ -55,7 +61,7 @@ RTX_MUST_CHECK rtx_status syn_problem_check(const syn_problem *p, rtx_err *err);
  * ≥ 0: argument of p with that index; otherwise the constant -(v + 1). Kernels of both are interchangeable this way. */
 RTX_MUST_CHECK rtx_status syn_problem_general(const syn_problem *p, syn_problem **out, int64_t *new_args, uint32_t *n_args,
                                               uint32_t cap_args, rtx_err *err);
-/* Arguments: symbols, then strides of every operand (rank entries each), as fmt_kabi.h says. */
+/* Arguments: symbols, then strides of every operand (rank entries each), as fmt_kabi.h says; then free attributes. */
 uint32_t syn_arg_count(const syn_problem *p);
 uint32_t syn_arg_stride(const syn_problem *p, uint32_t operand, uint32_t axis); /* its argument index */
 /* Argument indices of the sizes that choose among tuned rows: gemm m (and batch), attention batch and keys, else the two
@@ -70,8 +76,10 @@ typedef struct syn_param { const char *name; int64_t def; const int64_t *values;
 typedef struct syn_seed { const char *condition; /* over LEVEL, symbols by role (M, N, K, S…), or "" */ int64_t value[SYN_PARAMS_MAX]; } syn_seed;
 typedef struct syn_template {
     const char *name; /* "cpu/gemm" */
-    const char *text; /* body */
+    const char *file; /* "kernels/cpu/gemm.k.c" */
+    const char *text; /* body, without the header comment */
     size_t text_bytes;
+    uint32_t text_line; /* line of the file on which the body begins */
     uint8_t sha256[32]; /* of body and header */
     const syn_param *params;
     uint32_t n_params;
