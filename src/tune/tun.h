@@ -11,22 +11,27 @@
 
 typedef enum tun_mode { TUN_QUICK, TUN_FULL } tun_mode;
 
-typedef struct tun_progress { const char *stage, *op; uint32_t done, total; double seconds_left; } tun_progress;
+typedef struct tun_progress {
+    const char *stage, *op;
+    uint32_t done, total;
+    double seconds_left;
+} tun_progress;
 
 typedef struct tun_options {
     tun_mode mode;
     fmt_isa isa;
-    double budget_s;     /* 0 = mode's default (quick 100 s in all) */
-    const char *cache;   /* folder; NULL = default; "" = no cache */
-    bool deterministic;  /* admit bit-stable kernels only */
-    bool redo;           /* measure again even where the cache has an answer */
+    double budget_s;    /* 0 = mode's default (quick 100 s in all) */
+    const char *cache;  /* folder; NULL = default; "" = no cache */
+    bool deterministic; /* admit bit-stable kernels only */
+    bool redo;          /* measure again even where the cache has an answer */
     void (*progress)(void *ctx, const tun_progress *p);
     void *progress_ctx;
     const volatile int *cancel; /* non-zero stops cleanly with CANCELLED */
     const char *strategy;       /* row of tun_strategy_table; NULL = "bandit" */
     /* May add, drop or reorder the variants of a problem (at most cap; the first is the default); NULL = none. What it
      * adds passes the same checks as everything else. Pins and tests use it. The hook's name is part of every key. */
-    size_t (*variants)(void *ctx, const syn_problem *p, fmt_isa isa, syn_variant *list, size_t n, size_t cap);
+    size_t (*variants)(void *ctx, const syn_problem *p, fmt_isa isa, syn_variant *list, size_t n,
+                       size_t cap);
     void *variants_ctx;
     const char *variants_name;
 } tun_options;
@@ -39,9 +44,10 @@ typedef struct tun_point {
 } tun_point;
 
 typedef struct tun_pick { /* answer for one point */
-    uint32_t kernel;  /* index in tun_result.kernels; FMT_NONE = use the precompiled kernel (no candidate could be had) */
-    int ways;         /* 1 or threads */
-    double ns;        /* confirmed median of the winner; 0 = precompiled, not timed */
+    uint32_t
+        kernel; /* index in tun_result.kernels; FMT_NONE = use the precompiled kernel (no candidate could be had) */
+    int ways;          /* 1 or threads */
+    double ns;         /* confirmed median of the winner; 0 = precompiled, not timed */
     double default_ns; /* the static rule's variant in the same rounds */
     bool cached;
 } tun_pick;
@@ -58,7 +64,8 @@ typedef struct tun_result {
     tun_pick *picks; /* one a point */
     tun_kernel *kernels;
     uint32_t n_kernels;
-    char *evidence; /* JSON object: candidates, verdicts, errors, times, cache state; what explain prints */
+    char *
+        evidence; /* JSON object: candidates, verdicts, errors, times, cache state; what explain prints */
 } tun_result;
 
 typedef struct tun_item {
@@ -70,38 +77,49 @@ typedef struct tun_item {
 
 typedef struct tun_report {
     uint32_t keys, hits, candidates, rejected, compiled;
-    double wall_s, compile_s, validate_s, measure_s, other_s; /* the ledger: parts sum to ≥ 95 % of wall */
+    double wall_s, compile_s, validate_s, measure_s,
+        other_s; /* the ledger: parts sum to ≥ 95 % of wall */
     uint32_t warnings;
 } tun_report;
 
 /* Tune all items; rounds interleave over all keys. Answers in the cache need neither compiler nor worker. Where there is
  * no answer and no compiler, a kernel tuned for another size of the same problem serves; UNSUPPORTED (with the reason)
  * when some item has none at all and no precompiled kernel either: the caller then cuts to the precompiled set. */
-RTX_MUST_CHECK rtx_status tun_run(tun_item *items, uint32_t n_items, const tun_options *opt, tun_report *report, rtx_err *err);
+RTX_MUST_CHECK rtx_status tun_run(tun_item *items, uint32_t n_items, const tun_options *opt,
+                                  tun_report *report, rtx_err *err);
 void tun_result_done(tun_result *r);
 bool tun_have_compiler(char *out_version, size_t cap, rtx_err *why);
 
 /* ---- hardware facts (tun_profile.c), kept in the cache ---- */
-typedef struct tun_curve { double bytes[24], gbps[24]; int n; } tun_curve;
+typedef struct tun_curve {
+    double bytes[24], gbps[24];
+    int n;
+} tun_curve;
 typedef struct tun_hw {
     char cpu[64];
     int cores;
     fmt_isa isa;
-    double fma_gflops[2];        /* 1 thread, all threads */
-    double read_gbps[2];         /* memory, 1 thread and all */
-    double latency_ns;           /* memory load */
-    double handoff_ns, wake_ns;  /* barrier while spinning; waking a parked worker */
-    int cliff_vectors;           /* accumulators before the register cliff */
+    double fma_gflops[2];                 /* 1 thread, all threads */
+    double read_gbps[2];                  /* memory, 1 thread and all */
+    double latency_ns;                    /* memory load */
+    double handoff_ns, wake_ns;           /* barrier while spinning; waking a parked worker */
+    int cliff_vectors;                    /* accumulators before the register cliff */
     int64_t l1_bytes, l2_bytes, l3_bytes; /* knees of the measured curve */
     tun_curve read_curve;
 } tun_hw;
-RTX_MUST_CHECK rtx_status tun_profile(const char *cache, bool redo, tun_hw *out, rtx_err *err); /* ≤ 10 s when measured */
+RTX_MUST_CHECK rtx_status tun_profile(const char *cache, bool redo, tun_hw *out,
+                                      rtx_err *err); /* ≤ 10 s when measured */
 void tun_profile_json(const tun_hw *hw, base_buf *out);
 
 /* ---- cache (tun_cache.c) ---- */
-typedef struct tun_cache_stat { uint64_t entries, bytes, bad; char path[512]; } tun_cache_stat;
+typedef struct tun_cache_stat {
+    uint64_t entries, bytes, bad;
+    char path[512];
+} tun_cache_stat;
 RTX_MUST_CHECK rtx_status tun_cache_stat_get(const char *cache, tun_cache_stat *out, rtx_err *err);
-RTX_MUST_CHECK rtx_status tun_cache_verify(const char *cache, bool remove_bad, tun_cache_stat *out, rtx_err *err);
-RTX_MUST_CHECK rtx_status tun_cache_gc(const char *cache, uint64_t max_bytes, tun_cache_stat *out, rtx_err *err);
+RTX_MUST_CHECK rtx_status tun_cache_verify(const char *cache, bool remove_bad, tun_cache_stat *out,
+                                           rtx_err *err);
+RTX_MUST_CHECK rtx_status tun_cache_gc(const char *cache, uint64_t max_bytes, tun_cache_stat *out,
+                                       rtx_err *err);
 
 #endif

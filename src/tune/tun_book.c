@@ -70,7 +70,7 @@ static void cand_key(const tun_session *s, const tun_job *j, const tun_cand *c, 
 {
     tun_key_init(k);
     tun_key_add(k, "problem", j->problem);
-    tun_key_add(k, "template", c->variant.templ->name);
+    add_sha(k, "template", c->variant.templ->sha256);
     tun_key_add(k, "params", c->params);
     add_int(k, "isa", s->opt->isa);
     tun_key_mark_identity(k);
@@ -226,6 +226,13 @@ bool tun_book_load(tun_session *s, tun_spot *p)
         snprintf(p->cache, sizeof p->cache, "miss: its evidence is gone");
         return false;
     }
+    base_free(p->evidence);
+    p->evidence = TAKE(meas);
+    return true;
+}
+
+bool tun_book_code(tun_session *s, tun_spot *p)
+{
     uint32_t v = variant_index(p->job, p->params);
     tun_cand *c = v == FMT_NONE ? NULL : &p->job->cands[v];
     if (!c || (!c->sealed && !tun_book_bin_get(s, p->job, c))) {
@@ -233,9 +240,7 @@ bool tun_book_load(tun_session *s, tun_spot *p)
                  c ? "miss: its code is gone" : "miss: its variant is no more");
         return false;
     }
-    p->evidence = TAKE(meas);
     p->winner = v;
-    p->hit = p->done = true;
     return true;
 }
 
@@ -258,7 +263,7 @@ static void put_params(base_buf *b, const tun_job *j, const syn_variant *v)
 {
     base_buf_puts(b, "{");
     if (v->templ != j->templ)
-        base_buf_printf(b, "\"template\":\"%s\"%s", v->templ->name, v->templ->n_params ? "," : "");
+        base_buf_printf(b, "\"file\":\"%s\"%s", v->templ->file, v->templ->n_params ? "," : "");
     for (uint32_t i = 0; i < v->templ->n_params; i++)
         base_buf_printf(b, "%s\"%s\":%lld", i ? "," : "", v->templ->params[i].name,
                         (long long)v->value[i]);

@@ -307,6 +307,9 @@ static void finish(const tun_cc *cc, tun_unit *u, size_t i, int status)
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0) {
         if (base_read_file(so, ELF_MAX, &u->elf, &u->elf_bytes, &u->err) != RTX_OK)
             u->elf = NULL;
+    } else if (WIFSIGNALED(status)) {
+        (void)FAIL(&u->err, IO,
+                   "the compiler was killed from outside"); /* no verdict about the text */
     } else {
         log_line(log, line, sizeof line);
         (void)FAIL(&u->err, COMPILE, "compiler: %s", line[0] ? line : "failed without a message");

@@ -35,7 +35,7 @@ void tun_worker_restart(tun_worker *w); /* the next call starts a fresh process 
 void tun_worker_forget(tun_worker *w, size_t offset,
                        size_t bytes); /* give pages back; their content becomes zero */
 /* One request. DEVICE: the process died ("crashed: signal 11") or gave no answer in time and was killed; the next call
- * starts a new one. A process that somebody else killed is no verdict: the request is sent once more, then IO. out_wall_ns is the parent's own clock around the exchange. */
+ * starts a new one. A process that somebody else killed is no verdict: the request is sent again a few times, then IO. out_wall_ns is the parent's own clock around the exchange. */
 RTX_MUST_CHECK rtx_status tun_worker_call(tun_worker *w, fmt_work_req *req, uint64_t timeout_ns,
                                           fmt_work_rep *out, uint64_t *out_wall_ns, rtx_err *err);
 
@@ -106,7 +106,7 @@ typedef struct tun_walk {
 tun_walk tun_walk_of(const tun_operand *o);
 void tun_walk_next(const tun_operand *o, tun_walk *w);
 /* Seeded values of input `index`: the extent's image (gaps stay as they are) and, in row-major order, the logical
- * elements. Equal memory locations get equal values. */
+ * elements (NULL = not wanted; packed operands need it). Equal memory locations get equal values. */
 RTX_MUST_CHECK rtx_status tun_shape_input(const tun_shape *s, uint32_t index, uint64_t seed,
                                           void *image, void *logical, rtx_err *err);
 
@@ -124,6 +124,7 @@ typedef struct tun_case { /* one size with its reference, shared by all candidat
     ir_tensor ref[SYN_OPERANDS_MAX],
         mag[SYN_OPERANDS_MAX];               /* outputs; mag: sum of |terms|, elems 0 = none */
     fmt_work_span span[2][SYN_OPERANDS_MAX]; /* flush to the end guard, flush to the start guard */
+    uint64_t seed;
     bool sampled; /* the reference holds rows `pick` along symbol `sample_sym` only */
     uint32_t sample_sym, n_pick;
     int64_t pick[24];
@@ -153,7 +154,10 @@ RTX_MUST_CHECK rtx_status tun_validator_init(tun_validator *v, tun_worker *w, co
 RTX_MUST_CHECK rtx_status tun_validator_init_at(tun_validator *v, tun_worker *w,
                                                 const syn_problem *p, const int64_t *sym,
                                                 rtx_err *err);
-void tun_validator_done(tun_validator *v);
+void tun_validator_done(tun_validator *v); /* zeroed allowed */
+/* The shared memory serves one validator at a time: leave it, keeping the references, and come back. */
+void tun_validator_detach(tun_validator *v);
+RTX_MUST_CHECK rtx_status tun_validator_attach(tun_validator *v, rtx_err *err);
 /* Three launches a case. RTX_OK and the largest norm-wise error, or the reason of the rejection: NUMERIC (wrong numbers,
  * not repeatable, writes outside), DEVICE (crash, no answer), LIMIT (absurd plan). IO and NOMEM are no verdicts. */
 RTX_MUST_CHECK rtx_status tun_validate(tun_validator *v, const tun_code *code, double *out_error,
@@ -218,8 +222,8 @@ typedef struct tun_samples {
 } tun_samples;
 void tun_samples_add(tun_samples *s, double ns);
 double tun_samples_spread(const tun_samples *s); /* median absolute deviation over the median */
-/* Index of the winner among n times (0 = not timed) in canonical order: the first within the tie band of the best. */
-uint32_t tun_winner(const double *ns, const double *spread, uint32_t n);
+/* Index of the winner among n times (0 = not timed): within the tie band of the best `base`, else the first in order. */
+uint32_t tun_winner(const double *ns, const double *spread, uint32_t n, uint32_t base);
 
 /* ---- tun_cache.c ---- */
 

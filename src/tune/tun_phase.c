@@ -36,7 +36,9 @@ rtx_status tun_tick(tun_session *s, const char *stage, const char *op, uint32_t 
 static void reject(tun_session *s, tun_job *j, uint32_t v)
 {
     j->state[v] = TUN_BAD;
+    j->why = j->cands[v].why;
     s->report->rejected++;
+    base_log(3, "tune: %s %s rejected: %s", j->templ->name, j->cands[v].params, j->why.text);
     tun_book_bad_put(s, j, &j->cands[v]);
 }
 
@@ -175,19 +177,38 @@ static bool is_verdict(rtx_status s)
     return s == RTX_NUMERIC || s == RTX_DEVICE || s == RTX_LIMIT;
 }
 
+/* The small cases of a job, made on first use. */
+static rtx_status attach(tun_session *s, tun_job *j, rtx_err *err)
+{
+    tun_validator *v = &j->validator;
+    rtx_status status = v->n_cases ? tun_validator_attach(v, err)
+                                   : tun_validator_init(v, &s->worker, j->item->problem,
+                                                        j->item->points, j->item->n_points, err);
+    if (status != RTX_OK)
+        tun_validator_done(v);
+    return status;
+}
+
+/* Without a reference nothing can be judged: all of the job's candidates fall. */
+static void none_can(tun_job *j)
+{
+    for (uint32_t v = 0; v < j->space.n; v++)
+        if (j->state[v] == TUN_ASKED) {
+            j->state[v] = TUN_BAD;
+            j->cands[v].why = j->why;
+        }
+}
+
 static rtx_status validate_job(tun_session *s, tun_job *j, rtx_err *err)
 {
-    tun_validator val;
     bool any = false;
     for (uint32_t v = 0; v < j->space.n; v++)
         any |= j->state[v] == TUN_ASKED;
     if (!any)
         return RTX_OK;
-    if (tun_validator_init(&val, &s->worker, j->item->problem, j->item->points, j->item->n_points,
-                           &j->why) != RTX_OK) {
-        for (uint32_t v = 0; v < j->space.n; v++)
-            if (j->state[v] == TUN_ASKED)
-                j->state[v] = TUN_BAD, j->cands[v].why = j->why;
+    if (attach(s, j, &j->why) != RTX_OK) {
+        base_log(1, "tune: %s: %s", j->templ->name, j->why.text);
+        none_can(j);
         return RTX_OK;
     }
     rtx_status status = RTX_OK;
@@ -196,13 +217,11 @@ static rtx_status validate_job(tun_session *s, tun_job *j, rtx_err *err)
         if (j->state[v] != TUN_ASKED)
             continue;
         s->report->candidates++;
-        status = tun_validate(&val, &c->code, &c->error, &c->why);
+        status = tun_validate(&j->validator, &c->code, &c->error, &c->why);
         if (status == RTX_OK)
             j->state[v] = TUN_GOOD;
-        else {
-            j->why = c->why;
+        else
             reject(s, j, v);
-        }
         if (is_verdict(status))
             status = RTX_OK;
         else if (status != RTX_OK && err)
@@ -210,7 +229,7 @@ static rtx_status validate_job(tun_session *s, tun_job *j, rtx_err *err)
         if (status == RTX_OK)
             status = tun_tick(s, "validate", j->templ->name, v, j->space.n, err);
     }
-    tun_validator_done(&val);
+    tun_validator_detach(&j->validator);
     return status;
 }
 
@@ -475,7 +494,7 @@ void tun_spot_pick(tun_spot *p)
                         ? tun_samples_spread(&p->samples[p->point->threads > 1 && ways == 1][v])
                         : 0;
         }
-        p->winner = tun_winner(ns, sp, n);
+        p->winner = tun_winner(ns, sp, n, p->base);
     }
     if (p->winner == FMT_NONE)
         return;
@@ -563,11 +582,10 @@ static rtx_status seal_job(tun_session *s, tun_job *j, bool *all_good, rtx_err *
     if (!any)
         return RTX_OK;
     tun_validator val;
-    rtx_status status = tun_validator_init(&val, &s->worker, j->item->problem, j->item->points,
-                                           j->item->n_points, err);
+    rtx_status status = attach(s, j, err);
     if (status == RTX_OK) {
-        status = judge_winners(s, j, &val, all_good, err);
-        tun_validator_done(&val);
+        status = judge_winners(s, j, &j->validator, all_good, err);
+        tun_validator_detach(&j->validator);
     }
     rtx_err why = {0};
     if (status == RTX_OK &&

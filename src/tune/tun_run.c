@@ -1,6 +1,6 @@
 /* One tuning run, in order: answers from the cache; for the rest candidates, compile, validate, screen, a second round of
  * moves, confirm, seal; then records, results and the ledger.
- *   budget     shares of the whole: moves stop at 45 %, screening at 60 %, confirmation at 85 %; what is needed to have
+ *   budget     shares of the whole: moves stop at 40 %, screening at 55 %, confirmation at 75 %; what is needed to have
  *              one validated kernel a problem is always done
  *   no compiler, or one that hangs: a kernel of another size of the same problem serves, else the precompiled one */
 #include "tun_session.h"
@@ -33,33 +33,68 @@ static uint32_t find_variant(const tun_job *j, const syn_variant *v)
     return FMT_NONE;
 }
 
-/* All variants of the problem: the list at the largest size, preceded by each size's static choice. */
-static rtx_status make_space(tun_session *s, tun_job *j, rtx_err *err)
+/* Forget the space, keeping nothing; records in the cache name variants by their parameters. */
+static void drop_space(tun_job *j)
 {
-    TRY_ALLOC(j->variants = base_zalloc_array(BASE_TAG_TUNE, SPACE_MAX, sizeof *j->variants), err);
+    for (uint32_t v = 0; j->cands && v < j->space.n; v++)
+        base_free(j->cands[v].source);
+    base_free(j->cands);
+    base_free(j->state);
+    base_free(j->score);
+    base_free(j->variants);
+    j->cands = NULL;
+    j->state = NULL;
+    j->score = NULL;
+    j->variants = NULL;
+    j->space = (tun_space){.rng = j->space.rng};
+}
+
+static void add_variant(tun_job *j, const syn_variant *v)
+{
+    if (v->templ && j->space.n < SPACE_MAX && find_variant(j, v) == FMT_NONE)
+        j->variants[j->space.n++] = *v;
+}
+
+/* Variants of the problem: each size's static choice, then, if `full`, the list at the largest size (enumerating it takes a
+ * while), else what the records name. */
+static rtx_status list_variants(tun_session *s, tun_job *j, bool full, rtx_err *err)
+{
     const tun_item *it = j->item;
     const int64_t *big = it->points[0].sym;
+    TRY_ALLOC(j->variants = base_zalloc_array(BASE_TAG_TUNE, SPACE_MAX, sizeof *j->variants), err);
     for (uint32_t k = 0; k < it->n_points; k++) {
         syn_variant v = {0};
         syn_variant_default(it->problem, s->opt->isa, it->points[k].sym, &v);
-        if (v.templ && j->space.n < 32 && find_variant(j, &v) == FMT_NONE)
-            j->variants[j->space.n++] = v;
-        if (j->spots[k].shape.flops + j->spots[k].shape.bytes > 0 &&
-            memcmp(big, it->points[k].sym, sizeof it->points[k].sym) < 0)
+        if (j->space.n < 32)
+            add_variant(j, &v);
+        if (j->spots[k].shape.flops + j->spots[k].shape.bytes >= 0 && it->points[k].sym[0] > big[0])
             big = it->points[k].sym;
     }
-    AUTO_FREE syn_variant *list = NULL;
-    TRY_ALLOC(list = base_zalloc_array(BASE_TAG_TUNE, SPACE_MAX, sizeof *list), err);
-    size_t n = syn_variant_list(it->problem, s->opt->isa, big, list, SPACE_MAX);
     j->space.n_seeds = j->space.n;
-    for (size_t i = 0; i < n && j->space.n < SPACE_MAX; i++)
-        if (find_variant(j, &list[i]) == FMT_NONE)
-            j->variants[j->space.n++] = list[i];
+    if (full) {
+        AUTO_FREE syn_variant *list = NULL;
+        TRY_ALLOC(list = base_zalloc_array(BASE_TAG_TUNE, SPACE_MAX, sizeof *list), err);
+        size_t n = syn_variant_list(it->problem, s->opt->isa, big, list, SPACE_MAX);
+        for (size_t i = 0; i < n; i++)
+            add_variant(j, &list[i]);
+    }
+    for (uint32_t k = 0; !full && k < j->n_spots; k++) {
+        syn_variant v = {0};
+        if (j->spots[k].params[0] && syn_variant_parse(j->templ, j->spots[k].params, &v))
+            add_variant(j, &v);
+    }
     if (s->opt->variants)
         j->space.n = (uint32_t)s->opt->variants(s->opt->variants_ctx, it->problem, s->opt->isa,
                                                 j->variants, j->space.n, SPACE_MAX);
     if (j->space.n == 0)
         return FAIL(err, UNSUPPORTED, "%s has no legal variant for this problem", j->templ->name);
+    return RTX_OK;
+}
+
+static rtx_status make_space(tun_session *s, tun_job *j, bool full, rtx_err *err)
+{
+    drop_space(j);
+    TRY(list_variants(s, j, full, err));
     j->space.n_seeds = MAX(MIN(j->space.n_seeds, j->space.n), 1);
     j->space.variant = j->variants;
     TRY_ALLOC(j->space.state = j->state = base_zalloc_array(BASE_TAG_TUNE, j->space.n, 1), err);
@@ -74,6 +109,12 @@ static rtx_status make_space(tun_session *s, tun_job *j, rtx_err *err)
         TRY(base_buf_ok(&b, err));
         j->cands[v] = (tun_cand){.variant = j->variants[v], .error = -1};
         snprintf(j->cands[v].params, sizeof j->cands[v].params, "%s", b.data ? b.data : "");
+    }
+    for (uint32_t k = 0; k < j->n_spots; k++) {
+        syn_variant v = {0};
+        syn_variant_default(j->item->problem, s->opt->isa, j->spots[k].point->sym, &v);
+        uint32_t base = v.templ && !s->opt->variants ? find_variant(j, &v) : 0;
+        j->spots[k].base = base == FMT_NONE ? 0 : base;
     }
     return RTX_OK;
 }
@@ -96,14 +137,7 @@ static rtx_status init_job(tun_session *s, tun_job *j, tun_item *it, rtx_err *er
         *p = (tun_spot){.job = j, .point = &it->points[k], .winner = FMT_NONE, .ways = 1};
         TRY(tun_shape_init(it->problem, p->point->sym, 0, &p->shape, err));
     }
-    TRY(make_space(s, j, err));
     j->space.rng = base_xxh3(j->problem, strlen(j->problem)) | 1;
-    for (uint32_t k = 0; k < j->n_spots; k++) {
-        syn_variant v = {0};
-        syn_variant_default(it->problem, s->opt->isa, it->points[k].sym, &v);
-        uint32_t base = v.templ && !s->opt->variants ? find_variant(j, &v) : 0;
-        j->spots[k].base = base == FMT_NONE ? 0 : base;
-    }
     return tun_book_keys(s, j, err);
 }
 
@@ -116,12 +150,8 @@ static void free_job(tun_job *j)
         base_free(j->spots[k].predicted);
         base_free(j->spots[k].evidence);
     }
-    for (uint32_t v = 0; j->cands && v < j->space.n; v++)
-        base_free(j->cands[v].source);
-    base_free(j->cands);
-    base_free(j->state);
-    base_free(j->score);
-    base_free(j->variants);
+    drop_space(j);
+    tun_validator_done(&j->validator);
     base_free(j->spots);
     base_free(j->problem);
 }
@@ -159,22 +189,45 @@ static rtx_status open_session(tun_session *s, tun_item *items, uint32_t n, rtx_
 
 /* ---- answers from the cache ---- */
 
-static uint32_t look_up(tun_session *s)
+/* Records first: only where one is missing the whole space is needed, to search it. */
+static rtx_status look_up_job(tun_session *s, tun_job *j, rtx_err *err)
 {
-    uint32_t missing = 0;
-    for (uint32_t i = 0; i < s->n_jobs; i++)
-        for (uint32_t k = 0; k < s->jobs[i].n_spots; k++) {
-            tun_spot *p = &s->jobs[i].spots[k];
-            s->report->keys++;
-            bool hit = !s->opt->redo && tun_book_load(s, p);
-            if (s->opt->redo)
-                snprintf(p->cache, sizeof p->cache, "miss: measured again as asked");
-            s->report->hits += hit;
-            missing += !hit;
-            s->jobs[i].missing |= !hit;
-        }
+    bool full = s->opt->redo;
+    for (uint32_t k = 0; k < j->n_spots; k++) {
+        tun_spot *p = &j->spots[k];
+        p->hit = !s->opt->redo && tun_book_load(s, p);
+        if (s->opt->redo)
+            snprintf(p->cache, sizeof p->cache, "miss: measured again as asked");
+        full |= !p->hit;
+    }
+    for (;;) {
+        bool again = full;
+        TRY(make_space(s, j, full && s->have_cc, err));
+        for (uint32_t k = 0; k < j->n_spots; k++)
+            if (j->spots[k].hit && !tun_book_code(s, &j->spots[k])) {
+                j->spots[k].hit = false;
+                full = true;
+            }
+        if (again == full)
+            break;
+    }
+    for (uint32_t k = 0; k < j->n_spots; k++) {
+        j->spots[k].done = j->spots[k].hit;
+        j->missing |= !j->spots[k].hit;
+        s->report->keys++;
+        s->report->hits += j->spots[k].hit;
+    }
+    return RTX_OK;
+}
+
+static rtx_status look_up(tun_session *s, bool *out_missing, rtx_err *err)
+{
+    for (uint32_t i = 0; i < s->n_jobs; i++) {
+        TRY(look_up_job(s, &s->jobs[i], err));
+        *out_missing |= s->jobs[i].missing;
+    }
     tun_lap(s, &s->report->other_s);
-    return missing;
+    return RTX_OK;
 }
 
 /* ---- searching ---- */
@@ -244,7 +297,7 @@ static rtx_status try_candidates(tun_session *s, rtx_err *err)
 {
     TRY(tun_phase_compile(s, err));
     TRY(tun_phase_validate(s, err));
-    return tun_phase_screen(s, 0.60 * s->budget_s, err);
+    return tun_phase_screen(s, 0.55 * s->budget_s, err);
 }
 
 static rtx_status search(tun_session *s, rtx_err *err)
@@ -253,7 +306,7 @@ static rtx_status search(tun_session *s, rtx_err *err)
     (void)propose(s, true);
     TRY(try_candidates(s, err));
     uint32_t rounds = s->opt->mode == TUN_FULL ? 1000 : 1;
-    for (uint32_t r = 0; r < rounds && tun_elapsed(s) < 0.45 * s->budget_s; r++) {
+    for (uint32_t r = 0; r < rounds && tun_elapsed(s) < 0.40 * s->budget_s; r++) {
         double before = standing(s);
         tun_phase_scores(s);
         if (!propose(s, false))
@@ -262,7 +315,7 @@ static rtx_status search(tun_session *s, rtx_err *err)
         if (!(standing(s) < before * (1 - GAIN_LEAST)))
             break;
     }
-    TRY(tun_phase_confirm(s, 0.85 * s->budget_s, err));
+    TRY(tun_phase_confirm(s, 0.75 * s->budget_s, err));
     return tun_phase_seal(s, err);
 }
 
@@ -427,7 +480,10 @@ rtx_status tun_run(tun_item *items, uint32_t n_items, const tun_options *opt, tu
         items[i].result = (tun_result){0};
     rtx_err trouble = {0};
     rtx_status status = open_session(&s, items, n_items, err);
-    if (status == RTX_OK && look_up(&s) > 0)
+    bool missing = false;
+    if (status == RTX_OK)
+        status = look_up(&s, &missing, err);
+    if (status == RTX_OK && missing)
         status = search_missing(&s, &trouble, err);
     if (status == RTX_OK)
         status = finish(&s, &trouble, err);

@@ -253,9 +253,9 @@ double tun_samples_spread(const tun_samples *s)
 }
 
 #define TIE_LEAST 0.02
-#define TIE_MOST  0.08 /* however noisy: evidence promises the winner within 10 % of the fastest */
+#define TIE_MOST  0.04 /* however noisy the samples */
 
-uint32_t tun_winner(const double *ns, const double *spread, uint32_t n)
+uint32_t tun_winner(const double *ns, const double *spread, uint32_t n, uint32_t base)
 {
     uint32_t best = UINT32_MAX;
     for (uint32_t i = 0; i < n; i++)
@@ -264,6 +264,8 @@ uint32_t tun_winner(const double *ns, const double *spread, uint32_t n)
     if (best == UINT32_MAX)
         return best;
     double band = MIN(MAX(TIE_LEAST, 3 * spread[best]), TIE_MOST);
+    if (base < n && ns[base] > 0 && ns[base] <= ns[best] * (1 + band))
+        return base;
     for (uint32_t i = 0; i < n; i++)
         if (ns[i] > 0 && ns[i] <= ns[best] * (1 + band))
             return i;

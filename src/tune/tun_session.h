@@ -48,7 +48,8 @@ struct tun_job {
     syn_variant *variants;
     uint8_t *state;
     double *score;
-    tun_cand *cands; /* one a variant */
+    tun_cand *cands;         /* one a variant */
+    tun_validator validator; /* references are made once */
     tun_space space;
     tun_spot *spots;
     uint32_t n_spots;
@@ -81,7 +82,9 @@ typedef struct tun_session {
 
 /* ---- tun_book.c: keys, cache records, evidence ---- */
 rtx_status tun_book_keys(tun_session *s, tun_job *j, rtx_err *err);
-bool tun_book_load(tun_session *s, tun_spot *p); /* everything a spot needs: plan, evidence, code */
+bool tun_book_load(tun_session *s, tun_spot *p); /* plan and evidence of a spot */
+bool tun_book_code(tun_session *s,
+                   tun_spot *p); /* the code that its plan names; needs the space of the job */
 void tun_book_store(tun_session *s, tun_spot *p); /* plan and evidence of a finished spot */
 bool tun_book_bin_get(tun_session *s, tun_job *j, tun_cand *c); /* sealed code of a variant */
 void tun_book_bin_put(tun_session *s, tun_job *j, const tun_cand *c);

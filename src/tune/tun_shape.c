@@ -278,15 +278,24 @@ rtx_status tun_shape_input(const tun_shape *s, uint32_t index, uint64_t seed, vo
     size_t size = fmt_dtype_bytes(o->dtype);
     uint64_t base = hash_of(seed, index + 1);
     if (o->packed) {
+        if (!logical)
+            return FAIL(err, INTERNAL, "packed operands need their logical form");
         for (int64_t i = 0; i < o->elems; i++)
             put_value(o, hash_of(base, (uint64_t)i), (char *)logical + (size_t)i * size);
         return pack_input(o, logical, image, err);
     }
-    tun_walk w = tun_walk_of(o);
-    for (; w.i < o->elems; tun_walk_next(o, &w)) {
-        char *to = (char *)image + (size_t)w.offset * size;
-        put_value(o, hash_of(base, (uint64_t)w.offset), to);
-        memcpy((char *)logical + (size_t)w.i * size, to, size);
-    }
+    tun_operand once = *o; /* each place in memory once, however often it is read */
+    for (int d = 0; d < o->rank; d++)
+        if (o->stride[d] == 0 && o->dim[d] > 1) {
+            once.elems /= o->dim[d];
+            once.dim[d] = 1;
+        }
+    tun_walk w = tun_walk_of(&once);
+    for (; w.i < once.elems; tun_walk_next(&once, &w))
+        put_value(o, hash_of(base, (uint64_t)w.offset), (char *)image + (size_t)w.offset * size);
+    if (!logical)
+        return RTX_OK;
+    for (w = tun_walk_of(o); w.i < o->elems; tun_walk_next(o, &w))
+        memcpy((char *)logical + (size_t)w.i * size, (char *)image + (size_t)w.offset * size, size);
     return RTX_OK;
 }

@@ -14,6 +14,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#define ATTEMPTS 4 /* of a request whose worker was killed by somebody else */
+
 extern char **environ;
 
 /* ---- finding the program ---- */
@@ -235,6 +237,8 @@ static rtx_status exchange(tun_worker *w, fmt_work_req *req, uint64_t timeout_ns
 rtx_status tun_worker_call(tun_worker *w, fmt_work_req *req, uint64_t timeout_ns, fmt_work_rep *out,
                            uint64_t *out_wall_ns, rtx_err *err)
 {
-    rtx_status s = exchange(w, req, timeout_ns, out, out_wall_ns, err);
-    return s == RTX_IO ? exchange(w, req, timeout_ns, out, out_wall_ns, err) : s;
+    rtx_status s = RTX_IO;
+    for (int attempt = 0; attempt < ATTEMPTS && s == RTX_IO; attempt++)
+        s = exchange(w, req, timeout_ns, out, out_wall_ns, err);
+    return s;
 }

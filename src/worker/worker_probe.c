@@ -4,7 +4,8 @@
 #include "worker.h"
 #include <sys/mman.h>
 
-#define SAMPLES 5
+#define SAMPLES 7
+#define REST_NS UINT64_C(2000000) /* between samples: neighbours come and go */
 
 static volatile float sink_f;
 static volatile uint64_t sink_u;
@@ -149,6 +150,8 @@ static uint64_t team_best_ns(team *m, int threads, int samples)
         if (base_pool_run(threads, team_party, m, NULL) != RTX_OK)
             return 0;
         best = MIN(best, base_now_ns() - t_ns);
+        if (threads > 1)
+            base_sleep_ns(REST_NS);
     }
     return MAX(best, 1);
 }
@@ -173,7 +176,7 @@ static uint32_t probe_read(const fmt_work_req *req, fmt_work_rep *rep)
     size_t bytes = (size_t)MAX(req->b, 4096) / 128 * 128;
     if (!area_reserve(bytes * (size_t)threads))
         return FMT_WORK_NO_MEMORY;
-    team m = {.what = FMT_PROBE_READ, .n = MAX(((size_t)4 << 20) / bytes, 1), .bytes = bytes};
+    team m = {.what = FMT_PROBE_READ, .n = MAX(((size_t)16 << 20) / bytes, 1), .bytes = bytes};
     uint64_t ns = team_best_ns(&m, threads, bytes >= (size_t)32 << 20 ? 3 : SAMPLES);
     if (!ns)
         return FMT_WORK_NO_MEMORY;
@@ -217,7 +220,7 @@ static void barrier_party(void *ctx, int t, int n)
 {
     (void)t;
     (void)n;
-    for (int i = 0; i < 2000; i++)
+    for (int i = 0; i < 500; i++)
         base_barrier_wait(ctx);
 }
 
@@ -233,15 +236,16 @@ static uint32_t probe_threads(const fmt_work_req *req, fmt_work_rep *rep)
     int threads = (int)MAX(req->a, 1);
     if (req->cmd == FMT_WORK_PROBE && req->order == FMT_PROBE_HANDOFF) {
         uint64_t best = UINT64_MAX;
-        for (int i = 0; i < 3; i++) {
+        for (int i = 0; i < 12; i++) {
             base_barrier b;
+            base_sleep_ns(REST_NS);
             base_barrier_init(&b, (uint32_t)threads);
             uint64_t t_ns = base_now_ns();
             if (base_pool_run(threads, barrier_party, &b, NULL) != RTX_OK)
                 return FMT_WORK_NO_MEMORY;
             best = MIN(best, base_now_ns() - t_ns);
         }
-        rep->value[0] = (double)best / 2000;
+        rep->value[0] = (double)best / 500;
         return FMT_WORK_OK;
     }
     uint64_t t[15];

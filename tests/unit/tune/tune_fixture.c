@@ -19,7 +19,10 @@ static ir_id input(syn_problem *p, fmt_dtype t, uint32_t rank, const fmt_dim *di
     return ir_input(p->region, syn_port_name(false, p->n_in++), &type);
 }
 
-static void output(syn_problem *p, ir_id id) { ir_output(p->region, syn_port_name(true, p->n_out++), id); }
+static void output(syn_problem *p, ir_id id)
+{
+    ir_output(p->region, syn_port_name(true, p->n_out++), id);
+}
 
 static void strides(syn_problem *p, uint32_t operand, const int64_t *s, uint32_t rank)
 {
@@ -27,15 +30,16 @@ static void strides(syn_problem *p, uint32_t operand, const int64_t *s, uint32_t
         p->stride[operand][d] = s[d] == INT64_MIN ? FMT_DIM_BAD : fmt_dim_const(p->dims, s[d]);
 }
 #define UNKNOWN INT64_MIN
-#define STRIDES(p, operand, ...) \
-    strides(p, operand, (int64_t[]){__VA_ARGS__}, sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t))
-
+#define STRIDES(p, operand, ...)                                                                   \
+    strides(p, operand, (int64_t[]){__VA_ARGS__},                                                  \
+            sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t))
 
 syn_problem *fixture_gemm(int64_t k, int64_t n, bool bias, bool gelu)
 {
     syn_problem *p = syn_problem_new();
     fmt_dim m = sym(p, 0), kd = fmt_dim_const(p->dims, k), nd = fmt_dim_const(p->dims, n);
-    ir_id a = input(p, FMT_F32, 2, (fmt_dim[]){m, kd}), b = input(p, FMT_F32, 2, (fmt_dim[]){kd, nd});
+    ir_id a = input(p, FMT_F32, 2, (fmt_dim[]){m, kd}),
+          b = input(p, FMT_F32, 2, (fmt_dim[]){kd, nd});
     ir_id bias_in = bias ? input(p, FMT_F32, 2, (fmt_dim[]){m, nd}) : 0;
     ir_id c = ir_emit2(p->region, IR_dot, a, b);
     if (bias)
@@ -55,7 +59,8 @@ syn_problem *fixture_gemm(int64_t k, int64_t n, bool bias, bool gelu)
 syn_problem *fixture_attention(int64_t h, int64_t d, bool mask)
 {
     syn_problem *p = syn_problem_new();
-    fmt_dim b = sym(p, 0), s = sym(p, 1), hd = fmt_dim_const(p->dims, h), dd = fmt_dim_const(p->dims, d);
+    fmt_dim b = sym(p, 0), s = sym(p, 1), hd = fmt_dim_const(p->dims, h),
+            dd = fmt_dim_const(p->dims, d);
     ir_id in[4];
     for (int i = 0; i < 3; i++) {
         in[i] = input(p, FMT_F32, 4, (fmt_dim[]){b, hd, s, dd});
@@ -75,7 +80,8 @@ syn_problem *fixture_layernorm(int64_t c)
 {
     syn_problem *p = syn_problem_new();
     fmt_dim r = sym(p, 0), cd = fmt_dim_const(p->dims, c);
-    ir_id x = input(p, FMT_F32, 2, (fmt_dim[]){r, cd}), y = input(p, FMT_F32, 2, (fmt_dim[]){r, cd});
+    ir_id x = input(p, FMT_F32, 2, (fmt_dim[]){r, cd}),
+          y = input(p, FMT_F32, 2, (fmt_dim[]){r, cd});
     ir_id g = input(p, FMT_F32, 1, &cd), be = input(p, FMT_F32, 1, &cd);
     ir_id sum = ir_emit2(p->region, IR_add, x, y);
     ir_attrs at = {.f = {1e-12, 0}};
@@ -105,7 +111,8 @@ syn_problem *fixture_gather(int64_t rows, int64_t c)
 {
     syn_problem *p = syn_problem_new();
     fmt_dim n = sym(p, 0), one = fmt_dim_const(p->dims, 1);
-    ir_id x = input(p, FMT_F32, 3, (fmt_dim[]){one, fmt_dim_const(p->dims, rows), fmt_dim_const(p->dims, c)});
+    ir_id x = input(p, FMT_F32, 3,
+                    (fmt_dim[]){one, fmt_dim_const(p->dims, rows), fmt_dim_const(p->dims, c)});
     ir_id i = input(p, FMT_I64, 1, &n);
     ir_attrs at = {.i = {1, 0, 0}};
     output(p, ir_emit(p->region, IR_gather, (ir_id[]){x, i}, 2, &at));

@@ -1,0 +1,154 @@
+/* Planted bad templates enter through the ordinary path, as files beside the real one: each is rejected, by the detector
+ * that should see it, and the real template wins. Needs rtx-worker beside the test and a compiler. */
+#include "tune_fixture.h"
+#include "dev_cpu.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+static const struct plant {
+    const char *file, *verdict; /* part of the reason that must be given */
+} plants[] = {
+    {"one_element", "off by"},
+    {"write_past", "crashed: signal 11"},
+    {"read_past", "crashed: signal 11"},
+    {"vector_past", "crashed: signal 11"},
+    {"before_start", "crashed: signal 11|writes outside"},
+    {"uninitialised", "NaN poison"},
+    {"previous_output", "finite poison"},
+    {"unit_dependent", "differs between"},
+    {"stalls", "no answer|stalls"},
+    {"hangs", "no answer in"},
+    {"crashes", "crashed: signal 4"},
+    {"absurd_plan", "bytes of scratch"},
+};
+
+static syn_template templates[COUNT_OF(plants)];
+static char files[COUNT_OF(plants)][64];
+
+static const char *root(void)
+{
+    const char *here = getenv("RTX_SOURCE");
+    return here ? here : "..";
+}
+
+/* What the packer does to a file: the body behind the header comment, and a hash of all. */
+static bool read_plants(void)
+{
+    for (size_t i = 0; i < COUNT_OF(plants); i++) {
+        char path[512];
+        char *text;
+        size_t bytes;
+        snprintf(files[i], sizeof files[i], "tests/plant/%s.k.c", plants[i].file);
+        snprintf(path, sizeof path, "%s/%s", root(), files[i]);
+        if (base_read_file(path, 1 << 20, &text, &bytes, NULL) != RTX_OK)
+            return false;
+        char *body = strstr(text, "*/") + 3;
+        uint32_t line = 1;
+        for (const char *c = text; c < body; c++)
+            line += *c == '\n';
+        templates[i] = (syn_template){.name = "cpu/eltwise",
+                                      .file = files[i],
+                                      .text = body,
+                                      .text_line = line,
+                                      .text_bytes = bytes - (size_t)(body - text),
+                                      .require = "1"};
+        memcpy(templates[i].sha256, base_sha256_of(text, bytes).b, 32);
+    }
+    return true;
+}
+
+static size_t add_plants(void *ctx, const syn_problem *p, fmt_isa isa, syn_variant *list, size_t n,
+                         size_t cap)
+{
+    (void)ctx, (void)p, (void)isa;
+    n = MIN(n, 2);
+    for (size_t i = 0; i < COUNT_OF(templates) && n < cap; i++)
+        list[n++] = (syn_variant){.templ = &templates[i]};
+    return n;
+}
+
+static bool any_of(const char *text, const char *words)
+{
+    char copy[128], *save = NULL;
+    snprintf(copy, sizeof copy, "%s", words);
+    for (char *w = strtok_r(copy, "|", &save); w; w = strtok_r(NULL, "|", &save))
+        if (strstr(text, w))
+            return true;
+    return false;
+}
+
+static rtx_status tune_add(const char *cache, tun_item *item, tun_report *report, rtx_err *err)
+{
+    fmt_isa isa;
+    rtx_status s = dev_isa_allowed(&isa, err);
+    tun_options opt = {.isa = isa,
+                       .cache = cache,
+                       .variants = add_plants,
+                       .variants_name = "plants",
+                       .strategy = "exhaustive",
+                       .mode = TUN_FULL};
+    return s == RTX_OK ? tun_run(item, 1, &opt, report, err) : s;
+}
+
+static void check_verdicts(const char *evidence)
+{
+    for (size_t i = 0; i < COUNT_OF(plants); i++) {
+        char want[96];
+        snprintf(want, sizeof want, "\"file\":\"tests/plant/%s.k.c\"", plants[i].file);
+        const char *at = strstr(evidence, want);
+        if (!at)
+            fail_msg("%s was not tried", plants[i].file);
+        char verdict[300];
+        const char *v = strstr(at, "\"verdict\":\"");
+        snprintf(verdict, sizeof verdict, "%.*s", (int)strcspn(v + 11, "}"), v + 11);
+        if (strncmp(verdict, "rejected: ", 10) != 0 || !any_of(verdict, plants[i].verdict))
+            fail_msg("%s: %s, wanted %s", plants[i].file, verdict, plants[i].verdict);
+    }
+}
+
+static void each_plant_is_rejected(void **state)
+{
+    (void)state;
+    char version[200];
+    rtx_err err = {0};
+    if (!tun_have_compiler(version, sizeof version, &err))
+        skip();
+    assert_true(read_plants());
+    char *cache = fixture_folder();
+    syn_problem *p = fixture_add();
+    tun_point points[] = {{{100}, 1, 1}, {{5000}, 1, 1}};
+    tun_item item = {.problem = p, .points = points, .n_points = 2};
+    tun_report report;
+    if (tune_add(cache, &item, &report, &err) != RTX_OK)
+        fail_msg("%s", err.text);
+    check_verdicts(item.result.evidence);
+    assert_int_equal(report.rejected, COUNT_OF(plants));
+    for (uint32_t k = 0; k < 2; k++) {
+        assert_int_not_equal(item.result.picks[k].kernel, FMT_NONE);
+        assert_int_equal(item.result.kernels[item.result.picks[k].kernel].variant.templ->n_params,
+                         1);
+    }
+    tun_result_done(&item.result);
+
+    /* The rejections are remembered: another size of the problem compiles the two good ones only. */
+    tun_point more = {{777}, 1, 1};
+    item = (tun_item){.problem = p, .points = &more, .n_points = 1};
+    uint64_t t_ns = base_now_ns();
+    assert_int_equal(tune_add(cache, &item, &report, &err), RTX_OK);
+    assert_true(report.compiled <= 3 && report.rejected == COUNT_OF(plants));
+    assert_true(base_now_ns() - t_ns < UINT64_C(20000000000));
+    check_verdicts(item.result.evidence);
+    tun_result_done(&item.result);
+    syn_problem_free(p);
+    fixture_remove(cache);
+    base_free(cache);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(each_plant_is_rejected)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
