@@ -6,6 +6,7 @@ import re
 import subprocess
 import tempfile
 
+import minilm_files
 import numpy as np
 import pytest
 
@@ -319,14 +320,12 @@ def test_zoo_export(spec, tmp_path):
             assert np.linalg.norm(got - want) <= 1e-6 * np.linalg.norm(want)
 
 
-MINILM = pathlib.Path(os.environ.get("RTX_TEST_MINILM", ROOT / "build" / "minilm"))
-
-
-@pytest.mark.parametrize("name", ["eager-legacy", "sdpa-legacy", "eager-dynamo", "sdpa-dynamo"])
+@pytest.mark.parametrize("name", minilm_files.EXPORTS)
 def test_minilm(name):
-    path = MINILM / f"minilm-{name}.onnx"
-    if not path.exists():
-        pytest.skip(f"{path} is not there")
+    try:
+        path = pathlib.Path(minilm_files.model(name))
+    except minilm_files.Missing as e:
+        pytest.skip(str(e))
     rng = np.random.default_rng(1)
     feeds = {"input_ids": rng.integers(1, 30000, (2, 9)), "attention_mask": np.ones((2, 9), np.int64),
              "token_type_ids": np.zeros((2, 9), np.int64)}
