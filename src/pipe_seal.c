@@ -194,7 +194,7 @@ rtx_status seal_ready(seal *s, lower_result *low, pipe_report *rep, rtx_err *err
         fmt_slot *fs = &low->plan->slots[i];
         fs->row = low->plan->n_rows;
         for (int isa = FMT_ISA_V2; isa <= FMT_ISA_V4; isa++) {
-            uint32_t k;
+            uint32_t k = 0;
             TRY(ready_kernel(s, low, i, (fmt_isa)isa, &k, err));
             if (alone && (fmt_isa)isa == s->opt->isa)
                 TRY(ready_evidence(s, low, i, k, err));
@@ -258,9 +258,22 @@ static json_t *manifest_json(const seal *s)
                      "tuned_for", tuned ? dev_cpu_get()->name : "");
 }
 
+/* What tuned kernels depend on; left out of untuned files, which are then equal bytes wherever they are made. */
+static rtx_status add_facts(json_t *manifest, rtx_err *err)
+{
+    AUTO_BUF base_buf facts;
+    base_buf_init(&facts, BASE_TAG_FORMAT, 1 << 16);
+    dev_cpu_facts(&facts);
+    TRY(base_buf_ok(&facts, err));
+    if (json_object_set_new(manifest, "built", json_loads(facts.data, 0, NULL)) != 0)
+        return FAIL(err, NOMEM, "out of memory");
+    return RTX_OK;
+}
+
 rtx_status seal_write(seal *s, const lower_consts *consts, const char *path, pipe_report *rep, rtx_err *err)
 {
     json_t *m = manifest_json(s), *ev = json_pack("{s:O}", "kernels", s->evidence);
+    rtx_status st = m == NULL ? FAIL(err, NOMEM, "out of memory") : s->n_plans > 1 ? add_facts(m, err) : RTX_OK;
     char *manifest = m ? json_dumps(m, JSON_COMPACT | JSON_SORT_KEYS) : NULL, *evidence = ev ? json_dumps(ev, JSON_COMPACT) : NULL;
     json_decref(m);
     json_decref(ev);
@@ -268,13 +281,18 @@ rtx_status seal_write(seal *s, const lower_consts *consts, const char *path, pip
     base_buf_init(&graph, BASE_TAG_FORMAT, (size_t)64 << 20);
     ir_print(s->graph, "main", 0, &graph);
     fmt_pieces pieces = {0};
-    rtx_status st = manifest && evidence ? base_buf_ok(&graph, err) : FAIL(err, NOMEM, "out of memory");
+    for (size_t i = 0; i < s->n_plans; i++) {
+        s->plans[i]->consts_bytes = consts->bytes;
+        s->plans[i]->code_bytes = s->code.len;
+    }
+    if (st == RTX_OK)
+        st = manifest && evidence ? base_buf_ok(&graph, err) : FAIL(err, NOMEM, "out of memory");
     if (st == RTX_OK)
         st = base_buf_ok(&s->code, err);
     if (st == RTX_OK)
         st = lower_consts_pieces(consts, &pieces, err);
     if (st == RTX_OK)
-        st = fmt_bundle_write(path, s->plans, s->n_plans, pieces, (fmt_span){s->code.data, s->code.len}, manifest, graph.data, evidence, err);
+        st = fmt_bundle_write(path, (const fmt_plan *const *)s->plans, s->n_plans, pieces, (fmt_span){s->code.data, s->code.len}, manifest, graph.data, evidence, err);
     rep->const_bytes = consts->bytes;
     rep->code_bytes = s->code.len;
     base_free((void *)pieces.items);

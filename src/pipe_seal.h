@@ -12,7 +12,7 @@ typedef struct seal {
     const ir_graph *graph;
     const pipe_options *opt;
     const pipe_buckets *buckets;
-    const fmt_plan *plans[2];
+    fmt_plan *plans[2]; /* borrowed */
     size_t n_plans;
     base_buf code;
     json_t *evidence; /* array of kernels, as `rtx explain --json` prints them */

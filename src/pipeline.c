@@ -298,7 +298,7 @@ static rtx_status run_chain(chain *c, const char *model, const pipe_options *o, 
         rtx_status s = tune_all(&c->baked, &buckets, o, &c->tuned, rep, &why);
         if (s == RTX_UNSUPPORTED) {
             rep->no_compiler = true;
-            snprintf(rep->why_untuned, sizeof rep->why_untuned, "%s", why.text);
+            snprintf(rep->why_untuned, sizeof rep->why_untuned, "%.199s", why.text);
             base_warn("not tuned, precompiled kernels are used: %s", why.text);
             tune = false;
         } else if (s != RTX_OK) {

@@ -202,7 +202,7 @@ static void update_manifest(retune *r)
     base_buf_init(&facts, BASE_TAG_CLI, 65536);
     dev_cpu_facts(&facts);
     json_t *built = facts.data ? json_loads(facts.data, 0, NULL) : NULL;
-    if (built != NULL && json_object_get(r->manifest, "built") != NULL)
+    if (built != NULL)
         json_object_set(r->manifest, "built", built);
     json_decref(built);
 }
@@ -231,9 +231,14 @@ static rtx_status write_bundle(retune *r, const char *out, rtx_err *err)
     TRY(base_buf_ok(&graph, err));
     TRY(base_buf_ok(&r->seal.code, err));
     fmt_span consts = r->from.section[FMT_SEC_CONSTS];
+    fmt_plan *plans[2] = {r->low.plan, r->from.plan[r->from.n_plans - 1]};
+    for (size_t i = 0; i < COUNT_OF(plans); i++) {
+        plans[i]->consts_bytes = consts.bytes;
+        plans[i]->code_bytes = r->seal.code.len;
+    }
     r->report.const_bytes = consts.bytes;
     r->report.code_bytes = r->seal.code.len;
-    return fmt_bundle_write(out, r->seal.plans, r->seal.n_plans, (fmt_pieces){&consts, 1},
+    return fmt_bundle_write(out, (const fmt_plan *const *)r->seal.plans, r->seal.n_plans, (fmt_pieces){&consts, 1},
                             (fmt_span){r->seal.code.data, r->seal.code.len}, manifest.data,
                             graph.data ? graph.data : "", evidence.data, err);
 }

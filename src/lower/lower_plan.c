@@ -91,7 +91,7 @@ static rtx_status const_value(lowering *l, ir_id id, bool packed, uint32_t *out,
         item.k = k;
         item.n = n;
     }
-    uint64_t offset, bytes;
+    uint64_t offset = 0, bytes = 0;
     TRY(consts_add(l->consts, item, &offset, &bytes, err));
     for (uint32_t i = 0; i < l->plan->n_values; i++) {
         const fmt_value *v = &l->plan->values[i];
@@ -184,7 +184,7 @@ static rtx_status place_problem(lowering *l, lower_built *b, fmt_str name, uint3
 static rtx_status emit_step(lowering *l, const pass_region *r, const lower_view *out_view, rtx_err *err)
 {
     lower_built b;
-    TRY(lower_build(l->g, r, l->view, out_view, &b, err));
+    TRY(lower_build(l->g, r, l->view, out_view, l->mode != LOWER_READY, &b, err));
     fmt_operand ops[SYN_OPERANDS_MAX];
     fmt_dim arg[COUNT_OF(b.arg)];
     fmt_step step = {.next = FMT_NONE, .n_operands = b.n_in + b.n_out};
@@ -440,7 +440,7 @@ bool lower_legal(void *ctx, const ir_graph *g, const pass_region *candidate)
             lower_row_major(g->dims, ir_type_of(g, id), views[id].stride);
         }
     lower_built b;
-    if (lower_build(g, candidate, views, &views[candidate->root], &b, NULL) != RTX_OK)
+    if (lower_build(g, candidate, views, &views[candidate->root], mode != LOWER_READY, &b, NULL) != RTX_OK)
         return false;
     bool ok = syn_problem_check(b.problem, NULL) == RTX_OK;
     if (ok && mode == LOWER_READY) {

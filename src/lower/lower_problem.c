@@ -20,6 +20,7 @@ typedef struct builder {
     fmt_dims *d; /* of the graph */
     ir_id *map;  /* node of g → node of the region */
     bool outer_only[SYN_OPERANDS_MAX]; /* reduce: operand of the epilogue */
+    bool inline_scalars;
     int n_outer;                       /* reduce: outer axes after collapsing */
 } builder;
 
@@ -31,9 +32,11 @@ static bool in_region(const builder *b, ir_id id)
     return false;
 }
 
-/* A scalar that kernel text can hold exactly. */
+/* A scalar that kernel text can hold exactly. The precompiled set has no such kernels: there scalars are operands. */
 static bool inline_scalar(const builder *b, ir_id id, double *v)
 {
+    if (!b->inline_scalars)
+        return false;
     fmt_dtype t = ir_type_of(b->g, id)->dtype;
     return ir_is_splat(b->g, id, v) && (t == FMT_F32 || t == FMT_BOOL || (*v > -9e15 && *v < 9e15 && (t == FMT_I64 || t == FMT_I32)));
 }
@@ -168,7 +171,7 @@ static ir_type operand_type(builder *b, uint32_t o, const part *parts, int n_par
 static ir_id region_input(builder *b, uint32_t o, const part *parts, int n_parts)
 {
     ir_type t = operand_type(b, o, parts, n_parts);
-    return ir_input(b->b->problem->region, "", &t);
+    return ir_input(b->b->problem->region, syn_port_name(false, o), &t);
 }
 
 static uint32_t find_operand(const builder *b, ir_id id, bool outer_only)
@@ -217,7 +220,7 @@ static void emit_members(builder *b, const ir_id *inputs, const ir_type *before,
             in[k] = region_value(b, ir_in(b->g, id, k), inputs, r->kind == PASS_ANCHOR_REDUCE && seen, shape);
         b->map[id] = ir_emit(rg, ir_op_of(b->g, id), in, n, ir_attrs_of(b->g, id));
     }
-    ir_output(rg, "", b->map[r->root]);
+    ir_output(rg, syn_port_name(true, 0), b->map[r->root]);
 }
 
 /* ---- one builder a normal form ---- */
@@ -245,7 +248,7 @@ static void build_elementwise(builder *b)
         inputs[o] = region_input(b, o, &all, 1);
     shape = operand_type(b, b->b->n_in, &all, 1);
     if (b->r->n_nodes == 0)
-        ir_output(b->b->problem->region, "", inputs[0]);
+        ir_output(b->b->problem->region, syn_port_name(true, 0), inputs[0]);
     else
         emit_members(b, inputs, &shape, &shape, NULL);
 }
@@ -464,7 +467,7 @@ static void build_flat(builder *b)
     at.i[0] = 1; /* the axis, or the one batch axis of gather_nd */
     if (op == IR_topk)
         at.dims[0] = k;
-    ir_output(rg, "", ir_emit(rg, op, inputs, b->b->n_in, &at));
+    ir_output(rg, syn_port_name(true, 0), ir_emit(rg, op, inputs, b->b->n_in, &at));
 }
 
 /* Operands keep their axes: attention, gather_elements, iota, dimvals. */
@@ -490,11 +493,11 @@ static void build_plain(builder *b)
     for (int i = 0; i < at.n_sizes; i++)
         at.sizes[i] = region_dim(b, at.sizes[i]);
     ir_graph *rg = b->b->problem->region;
-    ir_output(rg, "", ir_emit(rg, ir_op_of(b->g, b->r->anchor), inputs, b->b->n_in, &at));
+    ir_output(rg, syn_port_name(true, 0), ir_emit(rg, ir_op_of(b->g, b->r->anchor), inputs, b->b->n_in, &at));
 }
 
 rtx_status lower_build(const ir_graph *g, const pass_region *r, const lower_view *views, const lower_view *out_view,
-                       lower_built *out, rtx_err *err)
+                       bool inline_scalars, lower_built *out, rtx_err *err)
 {
     memset(out, 0, sizeof *out);
     out->packed = -1;
@@ -502,7 +505,8 @@ rtx_status lower_build(const ir_graph *g, const pass_region *r, const lower_view
     AUTO_FREE ir_id *map = base_zalloc_array(BASE_TAG_PASSES, g->n_nodes, sizeof *map);
     if (map == NULL)
         return FAIL(err, NOMEM, "out of memory");
-    builder b = {.g = g, .r = r, .views = views, .out_view = out_view, .b = out, .d = g->dims, .map = map};
+    builder b = {.g = g, .r = r, .views = views, .out_view = out_view, .b = out, .d = g->dims, .map = map,
+                 .inline_scalars = inline_scalars};
     rtx_status status = collect_operands(&b, err);
     if (status == RTX_OK) {
         ir_op op = r->anchor ? ir_op_of(g, r->anchor) : IR_NONE;
