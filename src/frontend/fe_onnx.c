@@ -39,8 +39,9 @@ static fmt_dim named_dim(fe_imp *m, const char *text, size_t len)
     return sym == UINT32_MAX ? FMT_DIM_BAD : fmt_dim_sym(m->d, sym);
 }
 
+/* Sizes of an input; of an output only the constants are taken: names there are labels, not symbols of the graph. */
 static rtx_status value_dims(fe_imp *m, const fe_pb_value *v, const fe_pb_tensor_type *tt,
-                             ir_type *t, rtx_err *err)
+                             bool is_input, ir_type *t, rtx_err *err)
 {
     fe_pb_shape shape;
     TRY(fe_read_shape(tt->shape, &m->arena, &shape, err));
@@ -61,6 +62,8 @@ static rtx_status value_dims(fe_imp *m, const fe_pb_value *v, const fe_pb_tensor
                          (const char *)v->name.at, i);
         if (dim.has_value && dim.value >= 0)
             t->dim[i] = fmt_dim_const(m->d, dim.value);
+        else if (!is_input)
+            t->dim[i] = FMT_DIM_BAD;
         else if (dim.param.len && !fe_span_is(dim.param, "?"))
             t->dim[i] = named_dim(m, (const char *)dim.param.at, dim.param.len);
         else
@@ -71,8 +74,8 @@ static rtx_status value_dims(fe_imp *m, const fe_pb_value *v, const fe_pb_tensor
 }
 
 /* UNSUPPORTED texts say what of the input is not supported. */
-static rtx_status value_type(fe_imp *m, const fe_pb_value *v, ir_type *t, bool *out_shaped,
-                             rtx_err *err)
+static rtx_status value_type(fe_imp *m, const fe_pb_value *v, bool is_input, ir_type *t,
+                             bool *out_shaped, rtx_err *err)
 {
     fe_pb_type type;
     fe_pb_tensor_type tt;
@@ -88,7 +91,7 @@ static rtx_status value_type(fe_imp *m, const fe_pb_value *v, ir_type *t, bool *
         return FAIL(err, UNSUPPORTED, "'%.*s' has element type %s (ONNX code %lld)",
                     FE_SHOW(v->name), fmt_dtype_name(dt), (long long)tt.elem);
     *out_shaped = tt.has_shape;
-    return tt.has_shape ? value_dims(m, v, &tt, t, err) : RTX_OK;
+    return tt.has_shape ? value_dims(m, v, &tt, is_input, t, err) : RTX_OK;
 }
 
 static rtx_status bind_input(fe_imp *m, const fe_bind *b, const ir_type *declared, fe_val *v,
@@ -133,7 +136,7 @@ static rtx_status import_input(fe_imp *m, fe_scope *s, fe_span message, rtx_err 
         return FAIL(err, INVALID, "two inputs are named '%.*s'", FE_SHOW(pv.name));
     TRY_ALLOC(*slot = v = base_arena_alloc(&m->arena, sizeof *v), err);
     rtx_err why = {0};
-    rtx_status st = value_type(m, &pv, &t, &shaped, &why);
+    rtx_status st = value_type(m, &pv, true, &t, &shaped, &why);
     if (st == RTX_OK && !shaped)
         st = FAIL(&why, UNSUPPORTED, "'%.*s' has no declared shape, not even its number of axes",
                   FE_SHOW(pv.name));
@@ -181,7 +184,7 @@ static rtx_status check_output(fe_imp *m, const fe_pb_value *pv, ir_id id, rtx_e
     const ir_type *have = ir_type_of(m->g, id);
     if (!pv->has_type)
         return RTX_OK;
-    TRY(value_type(m, pv, &want, &shaped, err));
+    TRY(value_type(m, pv, false, &want, &shaped, err));
     if (want.dtype != have->dtype)
         return FAIL(err, INVALID, "output '%.*s' is declared %s but computed as %s",
                     FE_SHOW(pv->name), fmt_dtype_name((fmt_dtype)want.dtype),
@@ -193,8 +196,8 @@ static rtx_status check_output(fe_imp *m, const fe_pb_value *pv, ir_id id, rtx_e
                     FE_SHOW(pv->name), want.rank, have->rank);
     for (uint32_t i = 0; i < want.rank; i++) {
         int64_t w, h;
-        if (fmt_dim_is_const(m->d, want.dim[i], &w) && fmt_dim_is_const(m->d, have->dim[i], &h) &&
-            w != h)
+        if (want.dim[i] != FMT_DIM_BAD && fmt_dim_is_const(m->d, want.dim[i], &w) &&
+            fmt_dim_is_const(m->d, have->dim[i], &h) && w != h)
             return FAIL(err, INVALID,
                         "output '%.*s': axis %u is declared as %lld but computed as %lld",
                         FE_SHOW(pv->name), i, (long long)w, (long long)h);
@@ -330,6 +333,7 @@ static rtx_status import_all(fe_model *model, fe_span file, const fe_options *op
 static rtx_status model_new(fe_model **out, rtx_err *err)
 {
     fe_model *m;
+    base_free(TAKE(last_report));
     TRY_ALLOC(m = base_zalloc(BASE_TAG_FRONTEND, sizeof *m), err);
     base_arena_init(&m->arena, BASE_TAG_FRONTEND, 0);
     m->folder_fd = -1;
