@@ -189,6 +189,9 @@ static rtx_status lost(tun_worker *w, bool overdue, double limit_s, rtx_err *err
     if (WIFSIGNALED(status) && WTERMSIG(status) != SIGKILL)
         return FAIL(err, DEVICE, "crashed: signal %d (%s)", WTERMSIG(status),
                     strsignal(WTERMSIG(status)));
+    if (WIFEXITED(status))
+        return FAIL(err, DEVICE, "crashed: it ended the worker with exit code %d",
+                    WEXITSTATUS(status));
     return FAIL(err, IO,
                 "the worker was killed from outside"); /* no verdict: the caller asks again */
 }

@@ -323,5 +323,9 @@ int main(int argc, char **argv)
     setrlimit(RLIMIT_CORE, &none);
     prctl(PR_SET_DUMPABLE, 0);
     signal(SIGINT, SIG_IGN); /* Ctrl-C is the parent's to handle */
+    const int faults[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT, SIGTRAP};
+    for (size_t i = 0; i < COUNT_OF(faults);
+         i++) /* sanitizers install handlers of their own: a fault must end us */
+        signal(faults[i], SIG_DFL);
     return serve_all();
 }

@@ -109,7 +109,7 @@ static void what_was_put_is_got(void **state)
 static void every_flip_and_cut_is_a_miss(void **state)
 {
     box *b = *state;
-    char path[700], why[64];
+    char path[1024], why[64];
     assert_int_equal(tun_cache_put(&b->c, TUN_PLAN, &b->k, payload, strlen(payload), &real),
                      RTX_OK);
     entry_of(&b->c, "plan", path, sizeof path);
@@ -135,7 +135,7 @@ static void every_flip_and_cut_is_a_miss(void **state)
 static void damaged_entries_go_to_quarantine(void **state)
 {
     box *b = *state;
-    char path[700], why[64];
+    char path[1024], why[64];
     assert_int_equal(tun_cache_put(&b->c, TUN_PLAN, &b->k, payload, strlen(payload), &real),
                      RTX_OK);
     entry_of(&b->c, "plan", path, sizeof path);
@@ -280,7 +280,7 @@ static void housekeeping(void **state)
     assert_int_equal(st.entries, 11);
     assert_int_equal(tun_cache_verify(b->folder, false, &st, NULL), RTX_OK);
     assert_int_equal(st.bad, 0);
-    char path[700];
+    char path[1024];
     entry_of(&b->c, "plan", path, sizeof path);
     write_file(path, "rubbish", 7);
     assert_int_equal(tun_cache_verify(b->folder, true, &st, NULL), RTX_OK);
