@@ -364,6 +364,8 @@ static bool parse_labels(const uint8_t **s, const uint8_t *end, labels *l)
 
 static bool parse_einsum(fe_span eq, labels in[2], uint32_t n_in, labels *out)
 {
+    if (eq.len == 0)
+        return false;
     const uint8_t *s = eq.at, *end = eq.at + eq.len;
     for (uint32_t k = 0; k < n_in; k++)
         if (!parse_labels(&s, end, &in[k]) || (k + 1 < n_in && (s == end || *s++ != ',')))
