@@ -343,8 +343,8 @@ static rtx_status read_binds(opts *s, json_t *v, rtx_err *err)
 #define OPTION_TABLE(X)                                                                            \
     X(tune)                                                                                        \
     X(threads)                                                                                     \
-    X(budget) X(cache) X(shapes) X(buckets) X(bounds) X(deterministic) X(isa) X(unfused) X(redo)   \
-        X(binds)
+    X(budget)                                                                                      \
+    X(cache) X(shapes) X(buckets) X(bounds) X(deterministic) X(isa) X(unfused) X(redo) X(binds)
 
 static const struct option_row {
     const char *name;

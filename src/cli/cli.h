@@ -218,9 +218,12 @@ RTX_MUST_CHECK rtx_status cli_retune(cli_args *a, const pipe_options *o, json_t 
 RTX_MUST_CHECK rtx_status cli_slot_points(const lower_result *low, uint32_t slot,
                                           const pipe_buckets *b, const pipe_options *o,
                                           tun_item *item, rtx_err *err);
+/* UNSUPPORTED if a point has no kernel of its own: problems are baked, so a precompiled kernel cannot stand in. */
+RTX_MUST_CHECK rtx_status cli_all_picked(const tun_item *items, uint32_t n, rtx_err *err);
 /* ---- the baseline of bench (cli_baseline.c): unfused, one call an operation, the static rule's variant of each template ---- */
 RTX_MUST_CHECK rtx_status cli_compile_baseline(const char *model, const pipe_options *given,
-                                               const char *out_path, rtx_err *err);
+                                               const char *out_path, pipe_report *report,
+                                               rtx_err *err);
 
 /* ---- statistics ---- */
 void cli_sort(double *v, size_t n);

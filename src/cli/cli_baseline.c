@@ -56,6 +56,8 @@ static rtx_status compile_alone(baseline *b, const char *model, const char *out,
                       .variants = only_default,
                       .variants_name = "static"};
     TRY(tun_run(b->items, b->alone.n_slots, &to, &b->report.tuning, err));
+    TRY(cli_all_picked(b->items, b->alone.n_slots, err));
+    b->report.tune_s = b->report.tuning.wall_s;
     TRY(lower_graph(b->graph, LOWER_READY, &b->consts, &b->ready, err));
     TRY(seal_init(&b->seal, b->graph, &b->o, &b->buckets, err));
     TRY(seal_tuned(&b->seal, &b->alone, b->items, &b->report, err));
@@ -64,8 +66,9 @@ static rtx_status compile_alone(baseline *b, const char *model, const char *out,
 }
 
 rtx_status cli_compile_baseline(const char *model, const pipe_options *given, const char *out_path,
-                                rtx_err *err)
+                                pipe_report *report, rtx_err *err)
 {
+    uint64_t t = base_now_ns();
     baseline *b = base_zalloc(BASE_TAG_CLI, sizeof *b);
     TRY_ALLOC(b, err);
     b->o = *given;
@@ -91,6 +94,8 @@ rtx_status cli_compile_baseline(const char *model, const pipe_options *given, co
     } else if (s != RTX_OK && why.code != RTX_OK && err != NULL) {
         *err = why;
     }
+    *report = b->report;
+    report->total_s = (double)(base_now_ns() - t) * 1e-9;
     baseline_done(b);
     base_free(b);
     return s;

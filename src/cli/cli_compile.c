@@ -23,6 +23,7 @@ const char cli_compile_text[] =
 const cli_option cli_compile_options[] = {
     {"out", 'o', CLI_TEXT, false, "FILE", "where the bundle goes"},
     CLI_MODEL_OPTIONS,
+    {"baseline", 0, CLI_FLAG, false, NULL, "the unfused program that `rtx bench` compares with"},
     {"pin", 0, CLI_TEXT, false, "FILE", "take the kernel choices of an earlier bundle"},
 };
 const size_t cli_compile_n_options = COUNT_OF(cli_compile_options);
@@ -106,7 +107,13 @@ static rtx_status compile_to(cli_args *a, const char *model, const pipe_options 
                              rtx_err *err)
 {
     json_t *report = NULL;
-    TRY(pipe_compile_report(model, o, out, &report, err));
+    if (!cli_has(a, "baseline")) {
+        TRY(pipe_compile_report(model, o, out, &report, err));
+    } else {
+        pipe_report r;
+        TRY(cli_compile_baseline(model, o, out, &r, err));
+        TRY_ALLOC(report = pipe_report_object(&r), err);
+    }
     return put_report(a, report, out, err);
 }
 

@@ -22,6 +22,7 @@ void cli_out_init(bool quiet)
 {
     progress.quiet = quiet;
     progress.terminal = isatty(STDERR_FILENO) == 1;
+    progress.last_ns = base_now_ns(); /* elsewhere than on a terminal, short work says nothing */
 }
 
 static int terminal_columns(void)
@@ -56,8 +57,7 @@ void cli_progress(void *ctx, const tun_progress *p)
     const char *stage = p->stage ? p->stage : "work", *op = p->op ? p->op : "";
     uint64_t now = base_now_ns(), wait = progress.terminal ? 100000000u : 5000000000u;
     bool same = strncmp(stage, progress.stage, sizeof progress.stage - 1) == 0;
-    if (progress.quiet || (same && now - progress.last_ns < wait) ||
-        (!same && !progress.terminal && progress.last_ns && now - progress.last_ns < wait / 5))
+    if (progress.quiet || ((same || !progress.terminal) && now - progress.last_ns < wait))
         return;
     snprintf(progress.stage, sizeof progress.stage, "%s", stage);
     progress.last_ns = now;

@@ -154,6 +154,19 @@ rtx_status cli_slot_points(const lower_result *low, uint32_t slot, const pipe_bu
     return RTX_OK;
 }
 
+rtx_status cli_all_picked(const tun_item *items, uint32_t n, rtx_err *err)
+{
+    for (uint32_t i = 0; i < n; i++)
+        for (uint32_t k = 0; k < items[i].n_points; k++)
+            if (items[i].result.picks[k].kernel >= items[i].result.n_kernels)
+                return FAIL(err, UNSUPPORTED,
+                            "UNSUPPORTED: no candidate for problem %u was accepted; `rtx compile` "
+                            "falls back to "
+                            "precompiled kernels",
+                            i);
+    return RTX_OK;
+}
+
 /* ---- writing ---- */
 
 /* The precompiled plan is always last. Its code moves, as the section is written anew. */
@@ -238,7 +251,8 @@ static rtx_status write_bundle(retune *r, const char *out, rtx_err *err)
     }
     r->report.const_bytes = consts.bytes;
     r->report.code_bytes = r->seal.code.len;
-    return fmt_bundle_write(out, (const fmt_plan *const *)r->seal.plans, r->seal.n_plans, (fmt_pieces){&consts, 1},
+    return fmt_bundle_write(out, (const fmt_plan *const *)r->seal.plans, r->seal.n_plans,
+                            (fmt_pieces){&consts, 1},
                             (fmt_span){r->seal.code.data, r->seal.code.len}, manifest.data,
                             graph.data ? graph.data : "", evidence.data, err);
 }
@@ -269,6 +283,7 @@ static rtx_status retune_all(retune *r, const char *path, const pipe_options *gi
                       .progress = cli_progress,
                       .cancel = &pipe_cancelled};
     TRY(tun_run(r->items, r->low.n_slots, &to, &r->report.tuning, err));
+    TRY(cli_all_picked(r->items, r->low.n_slots, err));
     TRY(seal_init(&r->seal, NULL, &r->o, &r->buckets, err));
     TRY(seal_tuned(&r->seal, &r->low, r->items, &r->report, err));
     TRY(keep_ready(r, err));

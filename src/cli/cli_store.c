@@ -48,7 +48,7 @@ rtx_status cli_cache(cli_args *a, rtx_err *err)
     else if (strcmp(what, "verify") == 0)
         TRY(tun_cache_verify(dir, cli_has(a, "remove"), &st, err));
     else if (strcmp(what, "gc") == 0)
-        TRY(tun_cache_gc(dir, cli_bytes(a, "max-bytes", (uint64_t)1 << 30), &st, err));
+        TRY(tun_cache_gc(dir, MAX(cli_bytes(a, "max-bytes", (uint64_t)1 << 30), 1), &st, err));
     else
         return cli_usage(err, "rtx cache knows stat, verify and gc, not '%.60s'", what);
     if (a->json)

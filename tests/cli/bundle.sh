@@ -1,3 +1,4 @@
+#!/bin/sh
 # inspect, explain, compare of a bundle made without tuning.
 rtx compile zoo:mlp,in=8,hidden=16,out=4,layers=2 -o m.rtxgc --tune off --threads 1 --json >report.json || exit
 python3 - <<'PY'
@@ -24,3 +25,4 @@ rtx compare zoo:mlp,in=8,hidden=16,out=4,layers=2 m.rtxgc --tolerance 1e-12 >/de
 rtx compile zoo:mlp,in=8 -o - --tune off 2>/dev/null >stream.rtxgc && rtx run stream.rtxgc >/dev/null && echo streamed
 rtx zoo export zoo:mlp --in 8 -o - 2>/dev/null | rtx compile - -o piped.rtxgc --tune off -q >/dev/null && rtx run piped.rtxgc >/dev/null && echo piped
 rtx compile zoo:mlp -o /dev/full --tune off >/dev/null 2>err && echo "a full disk is no error"
+:

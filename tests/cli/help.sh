@@ -1,3 +1,4 @@
+#!/bin/sh
 # Every command has a help text of at most 100 columns; words that are wrong beside --help do not matter.
 rtx --help
 for c in compile run compare tune inspect explain bench profile cache info zoo opt repro; do

@@ -1,3 +1,4 @@
+#!/bin/sh
 # What is not there is named; nothing is left behind.
 try() { echo "\$ rtx $*"; rtx "$@" 2>&1 </dev/null; echo "exit $?"; }
 try compile nothere.onnx -o out.rtxgc

@@ -1,3 +1,4 @@
+#!/bin/sh
 # IR text in, IR text out.
 cat >in.rtx <<'TEXT'
 sym n 0..

@@ -1,3 +1,4 @@
+#!/bin/sh
 # compile, run, and what is refused on the way.
 A="python3 $SRC/arrays.py"
 try() { echo "\$ rtx $*"; rtx "$@" 2>&1; echo "exit $?"; }
@@ -22,3 +23,4 @@ try run mlp.rtxgc --input x=gone.npy
 try run mlp.rtxgc --input x.npy
 head -c 5000 mlp.rtxgc >cut.rtxgc
 rtx run cut.rtxgc 2>/dev/null; echo "exit $?"
+:

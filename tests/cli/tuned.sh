@@ -1,3 +1,4 @@
+#!/bin/sh
 # Tuning, the cache, retuning in place, and Ctrl-C.
 M=zoo:mlp,in=8,hidden=16,out=4,layers=2
 O="--bucket batch=1,4 --threads 1 --cache c"
@@ -23,3 +24,4 @@ wait $!
 echo "exit $?"
 cat err
 ls never* 2>/dev/null
+:

@@ -1,3 +1,4 @@
+#!/bin/sh
 # Wrong use exits 2 with a hint.
 try() { echo "\$ rtx $*"; rtx "$@" 2>&1 </dev/null; echo "exit $?"; }
 try cmopile

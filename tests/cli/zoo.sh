@@ -1,3 +1,4 @@
+#!/bin/sh
 # The zoo writes the same ONNX file for the same options.
 rtx zoo list --json | python3 -c 'import json, sys; print(*[m["name"] for m in json.load(sys.stdin)["models"]])'
 rtx zoo export zoo:mlp --in 8 --hidden 16 --out 4 --layers 2 -o - >c.onnx 2>note || cat note
