@@ -2,7 +2,7 @@
  *   which      RTX_CC, else CC (set to nothing = no compiler), else cc, gcc, clang on PATH
  *   scratch    one folder of mode 0700 under TMPDIR; removed by tun_cc_close. Folders of processes that were killed are
  *              swept by the next open
- *   children   run under `rtx-worker --exec`, in a process group of their own, so that a driver dies with what it started
+ *   children   run under `rtx-worker --exec`, in a session of their own, so that a driver dies with what it started
  *              and all of it with us */
 #include "tun_int.h"
 #include <dirent.h>
@@ -84,8 +84,8 @@ static pid_t launch(const tun_cc *cc, char *const *argv, const char *log)
     posix_spawn_file_actions_addopen(&fa, 0, "/dev/null", O_RDONLY, 0);
     posix_spawn_file_actions_addopen(&fa, 1, log, O_WRONLY | O_CREAT | O_TRUNC, 0600);
     posix_spawn_file_actions_adddup2(&fa, 1, 2);
-    posix_spawnattr_setflags(&at, POSIX_SPAWN_SETPGROUP);
-    posix_spawnattr_setpgroup(&at, 0);
+    posix_spawnattr_setflags(
+        &at, POSIX_SPAWN_SETSID); /* a group of its own, away from the terminal's signals */
     char tmp[540];
     snprintf(tmp, sizeof tmp, "TMPDIR=%s", cc->dir);
     char *envp[512];

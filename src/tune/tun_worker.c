@@ -97,6 +97,11 @@ static rtx_status start(tun_worker *w, rtx_err *err)
     /* Both go to their fixed numbers through high ones, so that neither dup2 hits the other's source. */
     int sock = fcntl(pair[1], F_DUPFD_CLOEXEC, 100), mem = fcntl(w->mem_fd, F_DUPFD_CLOEXEC, 100);
     posix_spawn_file_actions_t fa;
+    posix_spawnattr_t at;
+    posix_spawnattr_init(&at);
+    posix_spawnattr_setflags(
+        &at,
+        POSIX_SPAWN_SETSID); /* Ctrl-C is ours to handle; our death it learns from the system */
     posix_spawn_file_actions_init(&fa);
     posix_spawn_file_actions_addopen(&fa, 0, "/dev/null", O_RDONLY, 0);
     posix_spawn_file_actions_addopen(&fa, 1, "/dev/null", O_WRONLY, 0);
@@ -106,8 +111,9 @@ static rtx_status start(tun_worker *w, rtx_err *err)
     snprintf(parent, sizeof parent, "%d", (int)getpid());
     char *argv[] = {w->path, parent, NULL};
     pid_t pid = 0;
-    int e = sock < 0 || mem < 0 ? errno : posix_spawn(&pid, w->path, &fa, NULL, argv, environ);
+    int e = sock < 0 || mem < 0 ? errno : posix_spawn(&pid, w->path, &fa, &at, argv, environ);
     posix_spawn_file_actions_destroy(&fa);
+    posix_spawnattr_destroy(&at);
     close(pair[1]);
     if (sock >= 0)
         close(sock);

@@ -78,30 +78,38 @@ static double fma_turn(int level, uint64_t n)
 
 /* ---- bandwidth ---- */
 
-static void read_all(const uint64_t *p, size_t bytes)
-{
-    uint64_t a = 0, b = 0, c = 0, d = 0;
+/* OR of all vectors: loads are the only work. Wide vectors, or the nearest cache is limited by instructions. */
+#define READ_FN(name, isa, bytes_a_vector)                                                         \
+    isa static void name(const void *p, size_t bytes)                                              \
+    {                                                                                              \
+        typedef uint64_t v __attribute__((vector_size(bytes_a_vector)));                           \
+        const v *x = p;                                                                            \
+        v a = {0}, b = {0}, c = {0}, d = {0};                                                      \
+        for (size_t i = 0; i + 4 <= bytes / sizeof(v); i += 4) {                                   \
+            a |= x[i];                                                                             \
+            b |= x[i + 1];                                                                         \
+            c |= x[i + 2];                                                                         \
+            d |= x[i + 3];                                                                         \
+        }                                                                                          \
+        a |= b | c | d;                                                                            \
+        sink_u = a[0] | a[1];                                                                      \
+    }
+READ_FN(read_16, , 16)
 #if defined(__x86_64__)
-    typedef long long v2 __attribute__((vector_size(16)));
-    v2 va = {0}, vb = {0}, vc = {0}, vd = {0};
-    const v2 *v = (const v2 *)(const void *)p;
-    for (size_t i = 0; i + 8 <= bytes / 16; i += 8) {
-        va |= v[i] | v[i + 4];
-        vb |= v[i + 1] | v[i + 5];
-        vc |= v[i + 2] | v[i + 6];
-        vd |= v[i + 3] | v[i + 7];
-    }
-    va |= vb | vc | vd;
-    a = (uint64_t)va[0] | (uint64_t)va[1];
-#else
-    for (size_t i = 0; i + 4 <= bytes / 8; i += 4) {
-        a |= p[i];
-        b |= p[i + 1];
-        c |= p[i + 2];
-        d |= p[i + 3];
-    }
+READ_FN(read_32, __attribute__((target("avx2"))), 32)
+READ_FN(read_64, __attribute__((target("avx512f"))), 64)
 #endif
-    sink_u = a | b | c | d;
+
+static void read_all(const void *p, size_t bytes)
+{
+#if defined(__x86_64__)
+    if (__builtin_cpu_supports("avx512f"))
+        read_64(p, bytes);
+    else if (__builtin_cpu_supports("avx2"))
+        read_32(p, bytes);
+    else
+#endif
+        read_16(p, bytes);
 }
 
 static uint8_t *area; /* grows, shared by all probes */
@@ -138,7 +146,7 @@ static void team_party(void *ctx, int t, int n)
         fma_turn(m->level, m->n);
     else if (m->what == FMT_PROBE_READ)
         for (uint64_t i = 0; i < m->n; i++)
-            read_all((const uint64_t *)(const void *)(area + (size_t)t * m->bytes), m->bytes);
+            read_all(area + (size_t)t * m->bytes, m->bytes);
 }
 
 /* Shortest of a few runs in ns; 0 = no threads. */
@@ -355,7 +363,7 @@ static uint32_t probe_sentinel(const fmt_work_req *req, fmt_work_rep *rep)
     double per_turn = fma_turn((int)req->b, n);
     rep->value[0] = per_turn * (double)n / (double)MAX(base_now_ns() - t_ns, 1);
     t_ns = base_now_ns();
-    read_all((const uint64_t *)(const void *)(area + at), step);
+    read_all(area + at, step);
     rep->value[1] = (double)step / (double)MAX(base_now_ns() - t_ns, 1);
     at = (at + step) % all;
     return FMT_WORK_OK;

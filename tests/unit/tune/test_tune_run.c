@@ -267,13 +267,69 @@ static void cancelling_leaves_nothing(void **state)
     }
 }
 
+/* Processes, zombies apart, whose command line names this PARENT argument or whose parent is pid. */
+static int alive(pid_t pid)
+{
+    int n = 0;
+    char mark[32];
+    snprintf(mark, sizeof mark, "%d", (int)pid);
+    DIR *d = opendir("/proc");
+    for (struct dirent *e; d && (e = readdir(d)) != NULL;) {
+        char path[300], *text = NULL;
+        size_t bytes = 0;
+        bool ours = false;
+        snprintf(path, sizeof path, "/proc/%.20s/cmdline", e->d_name);
+        if (e->d_name[0] < '0' || e->d_name[0] > '9' ||
+            base_read_file(path, 1 << 16, &text, &bytes, NULL) != RTX_OK)
+            continue;
+        for (size_t i = 0; i < bytes; i += strlen(text + i) + 1) /* zombies have no command line */
+            ours |= strcmp(text + i, mark) == 0;
+        ours &= memmem(text, bytes, "rtx-worker", 10) != NULL;
+        base_free(text);
+        n += ours;
+    }
+    if (d)
+        closedir(d);
+    return n;
+}
+
+/* After kill -9 of the tuner at any moment no worker and no compiler runs on, and the next run is right. */
+static void nothing_outlives_a_killed_tuner(void **state)
+{
+    (void)state;
+    if (no_compiler())
+        skip();
+    const uint64_t after_ms[] = {20, 200, 700, 1500, 3000};
+    for (size_t i = 0; i < COUNT_OF(after_ms); i++) {
+        pid_t pid = fork();
+        if (pid == 0) {
+            run r;
+            begin(&r);
+            _exit(go(&r, (tun_options){0}));
+        }
+        base_sleep_ns(after_ms[i] * 1000000);
+        kill(pid, SIGKILL);
+        waitpid(pid, NULL, 0);
+        for (int wait = 0; alive(pid) && wait < 50; wait++)
+            base_sleep_ns(10000000);
+        assert_int_equal(alive(pid), 0);
+    }
+    run r;
+    begin(&r);
+    assert_int_equal(go(&r, (tun_options){0}), RTX_OK);
+    end(&r);
+    char version[200];
+    assert_true(
+        tun_have_compiler(version, sizeof version, NULL)); /* sweeps the folders of the killed */
+}
+
 int main(void)
 {
 #define CASE(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
     const struct CMUnitTest tests[] = {
         CASE(evidence_says_why),           CASE(second_run_is_the_cache),
         CASE(killed_workers_are_replaced), CASE(bad_compilers_are_answers),
-        CASE(cancelling_leaves_nothing),
+        CASE(cancelling_leaves_nothing),   CASE(nothing_outlives_a_killed_tuner),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
