@@ -46,7 +46,7 @@ class BackendRep:
         return bool(new)
 
     def _program(self, feed):
-        binds = {name: np.ascontiguousarray(feed[name]) for name in self._bound}
+        binds = {name: np.array(feed[name], order="C") for name in self._bound}
         key = tuple((name, a.dtype.str, a.shape, a.tobytes()) for name, a in binds.items())
         program = self._programs.get(key)
         if program is None:

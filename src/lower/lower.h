@@ -79,7 +79,8 @@ bool lower_contiguous(fmt_dims *d, const ir_type *t, const lower_view *v);
 bool lower_view_of(const ir_graph *g, ir_id id, const lower_view *in, lower_view *out);
 
 /* Build the problem of a region whose outside operands lie as `views` (indexed by node id) says; out_view is where the root
- * is to be written. Splat constants become scalars of the kernel text where inline_scalars. Gives the operands in order and the kernel arguments as expressions of the graph's pool. */
+ * is to be written. baked: splat constants become scalars of the kernel text and equal
+ * operands are one; else every use is an operand, as the precompiled kernels have it. Gives the operands in order and the kernel arguments as expressions of the graph's pool. */
 typedef struct lower_built {
     syn_problem *problem;
     ir_id operand[SYN_OPERANDS_MAX]; /* node ids, inputs first; outputs are the root */
@@ -91,7 +92,7 @@ typedef struct lower_built {
     int packed; /* operand that wants the packed form, or -1 */
 } lower_built;
 RTX_MUST_CHECK rtx_status lower_build(const ir_graph *g, const pass_region *r, const lower_view *views, const lower_view *out_view,
-                                      bool inline_scalars, lower_built *out, rtx_err *err);
+                                      bool baked, lower_built *out, rtx_err *err);
 void lower_built_done(lower_built *b);
 
 #endif

@@ -12,6 +12,7 @@ typedef struct lowering {
     lower_view *view; /* per node */
     lower_view *flat; /* contiguous copy of a node's view, once made; value FMT_NONE = none */
     const pass_region **region_at; /* by root */
+    const pass_region **region_of; /* by member */
     fmt_dim *to_plan_sym;
 } lowering;
 
@@ -272,10 +273,29 @@ static rtx_status prepare_operands(lowering *l, const pass_region *r, rtx_err *e
     return RTX_OK;
 }
 
+/* A gemm reads rows of a with adjacent elements; the precompiled ones read adjacent columns in their epilogues too. */
+static rtx_status prepare_dot(lowering *l, const pass_region *r, rtx_err *err)
+{
+    for (uint32_t i = 0; i < r->n_nodes; i++) {
+        bool anchor = r->nodes[i] == r->anchor;
+        for (uint32_t k = 0; k < ir_node_get(l->g, r->nodes[i])->n_in; k++) {
+            ir_id in = ir_in(l->g, r->nodes[i], k);
+            int last = ir_type_of(l->g, in)->rank - 1;
+            bool wanted = anchor ? k == 0 : l->mode == LOWER_READY;
+            bool inside = l->region_of[in] == r;
+            if (wanted && !inside && last >= 0 && !fmt_dim_is(l->d, l->view[in].stride[last], 1))
+                TRY(make_flat(l, in, err));
+        }
+    }
+    return RTX_OK;
+}
+
 static rtx_status lower_region(lowering *l, const pass_region *r, rtx_err *err)
 {
     if (r->kind == PASS_ANCHOR_ALONE)
         TRY(prepare_operands(l, r, err));
+    if (r->kind == PASS_ANCHOR_DOT)
+        TRY(prepare_dot(l, r, err));
     uint32_t output = FMT_NONE;
     for (uint32_t i = 0; i < l->g->n_outputs && output == FMT_NONE; i++)
         if (l->g->outputs[i].id == r->root)
@@ -375,8 +395,12 @@ static rtx_status lower_nodes(lowering *l, const pass_regions *cut, rtx_err *err
     TRY_ALLOC(l->region_at = base_zalloc_array(BASE_TAG_PASSES, g->n_nodes, sizeof *l->region_at), err);
     for (uint32_t i = 0; i < g->n_nodes; i++)
         l->flat[i].value = FMT_NONE;
-    for (uint32_t i = 0; i < cut->n; i++)
+    TRY_ALLOC(l->region_of = base_zalloc_array(BASE_TAG_PASSES, g->n_nodes, sizeof *l->region_of), err);
+    for (uint32_t i = 0; i < cut->n; i++) {
         l->region_at[cut->items[i].root] = &cut->items[i];
+        for (uint32_t k = 0; k < cut->items[i].n_nodes; k++)
+            l->region_of[cut->items[i].nodes[k]] = &cut->items[i];
+    }
     TRY(lower_ports(l, false, err));
     AUTO_FREE uint32_t *uses = ir_use_counts(g);
     if (uses == NULL)
@@ -409,6 +433,7 @@ rtx_status lower_graph(const ir_graph *g, lower_mode mode, lower_consts *consts,
     base_free(l.view);
     base_free(l.flat);
     base_free(l.region_at);
+    base_free(l.region_of);
     base_free(l.to_plan_sym);
     pass_regions_done(&cut);
     if (s != RTX_OK)

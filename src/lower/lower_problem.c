@@ -20,7 +20,9 @@ typedef struct builder {
     fmt_dims *d; /* of the graph */
     ir_id *map;  /* node of g → node of the region */
     bool outer_only[SYN_OPERANDS_MAX]; /* reduce: operand of the epilogue */
-    bool inline_scalars;
+    bool baked; /* equal operands are one, scalars are text; else each use is an operand, as the precompiled set has it */
+    ir_id user[SYN_OPERANDS_MAX]; /* the node and the input of it that an operand stands for */
+    uint32_t place[SYN_OPERANDS_MAX];
     int n_outer;                       /* reduce: outer axes after collapsing */
 } builder;
 
@@ -35,20 +37,31 @@ static bool in_region(const builder *b, ir_id id)
 /* A scalar that kernel text can hold exactly. The precompiled set has no such kernels: there scalars are operands. */
 static bool inline_scalar(const builder *b, ir_id id, double *v)
 {
-    if (!b->inline_scalars)
+    if (!b->baked)
         return false;
     fmt_dtype t = ir_type_of(b->g, id)->dtype;
     return ir_is_splat(b->g, id, v) && (t == FMT_F32 || t == FMT_BOOL || (*v > -9e15 && *v < 9e15 && (t == FMT_I64 || t == FMT_I32)));
 }
 
-static rtx_status add_operand(builder *b, ir_id id, bool outer_only, rtx_err *err)
+/* The operand that serves input k of a node; FMT_NONE if there is none. */
+static uint32_t find_operand(const builder *b, ir_id node, uint32_t k, bool outer_only)
 {
+    bool exact = !b->baked || (node == b->r->anchor && b->r->kind == PASS_ANCHOR_ROW && k > 0); /* gamma is never x */
     for (uint32_t i = 0; i < b->b->n_in; i++)
-        if (b->b->operand[i] == id && b->outer_only[i] == outer_only)
-            return RTX_OK;
+        if (!exact ? b->b->operand[i] == ir_in(b->g, node, k) && b->outer_only[i] == outer_only : b->user[i] == node && b->place[i] == k)
+            return i;
+    return FMT_NONE;
+}
+
+static rtx_status add_operand(builder *b, ir_id id, ir_id user, uint32_t k, bool outer_only, rtx_err *err)
+{
+    if (user != 0 && find_operand(b, user, k, outer_only) != FMT_NONE)
+        return RTX_OK;
     if (b->b->n_in + 2 > SYN_OPERANDS_MAX)
         return FAIL(err, LIMIT, "a region of %u nodes reads more than %d operands", b->r->n_nodes, SYN_OPERANDS_MAX - 1);
     b->outer_only[b->b->n_in] = outer_only;
+    b->user[b->b->n_in] = user;
+    b->place[b->b->n_in] = k;
     b->b->operand[b->b->n_in++] = id;
     return RTX_OK;
 }
@@ -59,10 +72,10 @@ static rtx_status collect_operands(builder *b, rtx_err *err)
     const pass_region *r = b->r;
     double v;
     if (r->n_nodes == 0) /* copy */
-        TRY(add_operand(b, r->root, false, err));
+        TRY(add_operand(b, r->root, 0, 0, false, err));
     if (r->anchor != 0 && r->kind != PASS_ANCHOR_REDUCE && r->kind != PASS_ANCHOR_ROW)
         for (uint32_t k = 0; k < ir_node_get(b->g, r->anchor)->n_in; k++)
-            TRY(add_operand(b, ir_in(b->g, r->anchor, k), false, err));
+            TRY(add_operand(b, ir_in(b->g, r->anchor, k), r->anchor, k, false, err));
     bool after_anchor = false;
     for (uint32_t i = 0; i < r->n_nodes; i++) {
         ir_id id = r->nodes[i];
@@ -73,7 +86,7 @@ static rtx_status collect_operands(builder *b, rtx_err *err)
                 continue;
             if (anchor && r->kind != PASS_ANCHOR_REDUCE && r->kind != PASS_ANCHOR_ROW)
                 continue;
-            TRY(add_operand(b, in, r->kind == PASS_ANCHOR_REDUCE && after_anchor && !anchor, err));
+            TRY(add_operand(b, in, id, k, r->kind == PASS_ANCHOR_REDUCE && after_anchor && !anchor, err));
         }
         after_anchor |= anchor;
     }
@@ -174,20 +187,13 @@ static ir_id region_input(builder *b, uint32_t o, const part *parts, int n_parts
     return ir_input(b->b->problem->region, syn_port_name(false, o), &t);
 }
 
-static uint32_t find_operand(const builder *b, ir_id id, bool outer_only)
+/* Region node for input k of a node: inner node, operand, or inlined scalar of the given shape. */
+static ir_id region_value(builder *b, ir_id node, uint32_t k, const ir_id *inputs, bool outer_only, const ir_type *shape)
 {
-    for (uint32_t i = 0; i < b->b->n_in; i++)
-        if (b->b->operand[i] == id && b->outer_only[i] == outer_only)
-            return i;
-    return FMT_NONE;
-}
-
-/* Region node for an input of an elementwise node: inner node, operand, or inlined scalar of the given shape. */
-static ir_id region_value(builder *b, ir_id in, const ir_id *inputs, bool outer_only, const ir_type *shape)
-{
+    ir_id in = ir_in(b->g, node, k);
     if (b->map[in] != 0)
         return b->map[in];
-    uint32_t o = find_operand(b, in, outer_only);
+    uint32_t o = find_operand(b, node, k, outer_only);
     if (o != FMT_NONE)
         return inputs[o];
     double v = 0;
@@ -208,7 +214,7 @@ static void emit_members(builder *b, const ir_id *inputs, const ir_type *before,
         ir_id id = r->nodes[i];
         const ir_type *shape = seen ? after : before;
         if (id == r->anchor) {
-            ir_id x = region_value(b, ir_in(b->g, id, 0), inputs, false, before);
+            ir_id x = region_value(b, id, 0, inputs, false, before);
             b->map[id] = anchor(b, inputs, x);
             seen = true;
             continue;
@@ -217,7 +223,7 @@ static void emit_members(builder *b, const ir_id *inputs, const ir_type *before,
         ir_id in[3];
         uint32_t n = ir_node_get(b->g, id)->n_in;
         for (uint32_t k = 0; k < n && k < 3; k++)
-            in[k] = region_value(b, ir_in(b->g, id, k), inputs, r->kind == PASS_ANCHOR_REDUCE && seen, shape);
+            in[k] = region_value(b, id, k, inputs, r->kind == PASS_ANCHOR_REDUCE && seen, shape);
         b->map[id] = ir_emit(rg, ir_op_of(b->g, id), in, n, ir_attrs_of(b->g, id));
     }
     ir_output(rg, syn_port_name(true, 0), b->map[r->root]);
@@ -258,7 +264,7 @@ static ir_id anchor_row(builder *b, const ir_id *inputs, ir_id x)
     ir_id in[3] = {x};
     uint32_t n = ir_node_get(b->g, b->r->anchor)->n_in;
     for (uint32_t k = 1; k < n; k++)
-        in[k] = inputs[find_operand(b, ir_in(b->g, b->r->anchor, k), false)];
+        in[k] = inputs[find_operand(b, b->r->anchor, k, false)];
     return ir_emit(b->b->problem->region, ir_op_of(b->g, b->r->anchor), in, n, ir_attrs_of(b->g, b->r->anchor));
 }
 
@@ -273,16 +279,11 @@ static void build_row(builder *b)
     for (uint32_t o = 0; o <= b->b->n_in; o++) {
         if (o < b->b->n_in)
             for (uint32_t k = 1; k < ir_node_get(b->g, b->r->anchor)->n_in; k++)
-                param[o] |= b->r->kind == PASS_ANCHOR_ROW && ir_in(b->g, b->r->anchor, k) == b->b->operand[o] && ir_type_of(b->g, b->b->operand[o])->rank == 1 && outer > 0;
+                param[o] |= b->r->kind == PASS_ANCHOR_ROW && find_operand(b, b->r->anchor, k, false) == o;
         int none[FMT_RANK_MAX] = {-1, -1, -1, -1, -1, -1, -1, -1};
         fill_axes(b, &a, o, param[o] ? none : from, outer);
         fill_axes(b, &c, o, param[o] ? only : last, 1);
     }
-    /* With a rank-1 input everything is [C]; parameters are then told by their place. */
-    if (outer == 0 && b->r->kind == PASS_ANCHOR_ROW)
-        for (uint32_t o = 0; o < b->b->n_in; o++)
-            for (uint32_t k = 1; k < ir_node_get(b->g, b->r->anchor)->n_in; k++)
-                param[o] |= ir_in(b->g, b->r->anchor, k) == b->b->operand[o];
     collapse(b, &a, false);
     part full[2] = {{&a, 0, a.n}, {&c, 0, 1}};
     ir_id inputs[SYN_OPERANDS_MAX];
@@ -497,7 +498,7 @@ static void build_plain(builder *b)
 }
 
 rtx_status lower_build(const ir_graph *g, const pass_region *r, const lower_view *views, const lower_view *out_view,
-                       bool inline_scalars, lower_built *out, rtx_err *err)
+                       bool baked, lower_built *out, rtx_err *err)
 {
     memset(out, 0, sizeof *out);
     out->packed = -1;
@@ -506,7 +507,7 @@ rtx_status lower_build(const ir_graph *g, const pass_region *r, const lower_view
     if (map == NULL)
         return FAIL(err, NOMEM, "out of memory");
     builder b = {.g = g, .r = r, .views = views, .out_view = out_view, .b = out, .d = g->dims, .map = map,
-                 .inline_scalars = inline_scalars};
+                 .baked = baked};
     rtx_status status = collect_operands(&b, err);
     if (status == RTX_OK) {
         ir_op op = r->anchor ? ir_op_of(g, r->anchor) : IR_NONE;
