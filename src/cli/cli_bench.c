@@ -6,6 +6,7 @@
  *   checked   outputs of the very programs that are timed agree with each other in every pair */
 #include "cli.h"
 #include <math.h>
+#include <stdlib.h>
 
 const char cli_bench_usage[] = "MODEL [--size SYM=16,64]... [--pairs N] [--json [FILE]]";
 const char cli_bench_text[] =
@@ -47,7 +48,7 @@ typedef struct bench {
     cli_rng rng;
     json_t *rows;
     double *ratio;
-    double log_sum;
+    double log_sum, load; /* load: of the system before anything is timed, -1 = unknown */
 } bench;
 
 static void bench_done(bench *b)
@@ -259,6 +260,17 @@ static rtx_status prepare(bench *b, const char *model, rtx_err *err)
     return RTX_OK;
 }
 
+/* Threads that spin for each other lose many times over when others hold their CPUs, and the program with more steps loses
+ * more: the interval can be narrow and the ratio meaningless. */
+static void check_load(bench *b)
+{
+    b->load = -1;
+    if (getloadavg(&b->load, 1) == 1 && b->load > 0.5 * base_cpu_count())
+        base_warn("the system is busy (load %.1f on %d CPUs): ratios are not to be trusted, least "
+                  "of all with several threads",
+                  b->load, base_cpu_count());
+}
+
 static rtx_status bench_all(cli_args *a, bench *b, rtx_err *err)
 {
     const char *model = a->pos[0];
@@ -275,6 +287,7 @@ static rtx_status bench_all(cli_args *a, bench *b, rtx_err *err)
     TRY(cli_model_stdin(&model, &b->scratch, err));
     TRY(fe_open(model, NULL, &b->fe, err));
     TRY(make_cases(a, b, err));
+    check_load(b);
     TRY(prepare(b, model, err));
     const char *file = cli_text(a, "json");
     bool print = !a->json || (file && strcmp(file, "-") != 0);
@@ -286,9 +299,9 @@ static rtx_status bench_all(cli_args *a, bench *b, rtx_err *err)
                b->n_cases, (long long)b->pairs);
     if (!a->json)
         return RTX_OK;
-    json_t *all = json_pack("{s:s, s:s, s:i, s:I, s:O}", "model", a->pos[0], "rtx", rtx_version(),
-                            "threads", b->threads ? b->threads : base_cpu_count(), "pairs",
-                            (json_int_t)b->pairs, "cases", b->rows);
+    json_t *all = json_pack("{s:s, s:s, s:i, s:I, s:f, s:O}", "model", a->pos[0], "rtx",
+                            rtx_version(), "threads", b->threads ? b->threads : base_cpu_count(),
+                            "pairs", (json_int_t)b->pairs, "load", b->load, "cases", b->rows);
     if (all && !b->alone)
         json_object_set_new(all, "geometric_mean", json_real(mean));
     return cli_write_json(all, file ? file : "-", err);

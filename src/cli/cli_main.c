@@ -27,8 +27,8 @@ static void install_signals(bool clean_stop)
     sigemptyset(&a.sa_mask);
     sigaction(SIGINT, &a, NULL);
     sigaction(SIGTERM, &a, NULL);
-    signal(SIGPIPE,
-           SIG_IGN); /* a worker or reader that went away is an error of write, not our end */
+    if (clean_stop)
+        signal(SIGPIPE, SIG_IGN); /* a worker that went away is an error of write, not our end */
 }
 
 static int finish(rtx_status s, rtx_err *err, const cli_args *a)

@@ -306,7 +306,12 @@ static void explain_one(const json_t *k, bool all)
     const char *reason;
     double ns = json_number_value(json_object_get(k, "ns")),
            before = json_number_value(json_object_get(k, "default_ns"));
-    printf("%s  %s\n", text_of(k, "name"), text_of(k, "template"));
+    printf("%s  %s", text_of(k, "name"), text_of(k, "template"));
+    json_array_foreach(json_object_get(k, "sizes"), i, c)
+        printf("%s%lld", i ? "x" : "  at ", (long long)json_integer_value(c));
+    if (json_object_get(k, "threads"))
+        printf(" on %lld", (long long)json_integer_value(json_object_get(k, "threads")));
+    puts("");
     if (*text_of(k, "step"))
         printf("  first used by %s (%lld uses)\n", text_of(k, "step"),
                (long long)json_integer_value(json_object_get(k, "uses")));
