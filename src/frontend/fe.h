@@ -24,8 +24,8 @@ typedef struct fe_options {
     size_t n_binds;
 } fe_options;
 
-/* Read an ONNX file. path_or_name may be "zoo:NAME[,key=value…]". UNSUPPORTED lists every unsupported node at once:
- * "UNSUPPORTED: op, opset, reason (node 'name')" lines. opt NULL = none.
+/* Read an ONNX file. path_or_name may be "zoo:NAME[,key=value…]" or FILE.rtx, the text form of ir.h, symbols as
+ * written. UNSUPPORTED lists every unsupported node at once: "UNSUPPORTED: op, opset, reason (node 'name')" lines. opt NULL = none.
  * An operand that a shape depends on is reported with " bind=NAME" for every graph input that must be bound for it: call
  * again with those in opt->binds. A bound input is a constant and no longer an input of the graph. */
 RTX_MUST_CHECK rtx_status fe_open(const char *path_or_name, const fe_options *opt, fe_model **out,

@@ -371,11 +371,19 @@ static void open_folder(fe_model *m, const char *path)
         m->folder_fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 }
 
+static bool is_text(const char *path)
+{
+    size_t n = strlen(path);
+    return n > 4 && strcmp(path + n - 4, ".rtx") == 0;
+}
+
 static rtx_status open_into(fe_model *m, const char *path, const fe_options *opt, rtx_err *err)
 {
     if (strncmp(path, "zoo:", 4) == 0)
         return fe_zoo_build(path + 4, m->dims, &m->graph, err);
     TRY(base_map_open(path, &m->map, err));
+    if (is_text(path))
+        return fe_text_read(m, opt, err);
     open_folder(m, path);
     return import_all(m, (fe_span){m->map.data, m->map.bytes}, opt, err);
 }
