@@ -227,12 +227,12 @@ static rtx_status shape_gather_elements(general *w)
 {
     const ir_type *x = syn_operand_type(w->p, 0), *y = syn_operand_type(w->p, 2);
     int along = (int)ir_attrs_of(w->g, w->f.anchor)->i[0];
-    layout l = {0};
-    if (!append_axes(w, &l, x, 0, x->rank, FMT_RANK_MAX, along))
+    layout l = {0}; /* the kernel walks y; x may be larger on the other axes */
+    if (!append_axes(w, &l, y, 0, y->rank, FMT_RANK_MAX, along))
         return TOO_MANY(w);
-    w->operand[0] = l;
-    l.dim[FMT_RANK_MAX - 1] = old_size(w, y->dim[along]);
     w->operand[1] = w->operand[2] = l;
+    l.dim[FMT_RANK_MAX - 1] = old_size(w, x->dim[along]);
+    w->operand[0] = l;
     w->axis = FMT_RANK_MAX - 1;
     return RTX_OK;
 }
