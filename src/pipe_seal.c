@@ -270,15 +270,33 @@ static rtx_status add_facts(json_t *manifest, rtx_err *err)
     return RTX_OK;
 }
 
+static int put_chunk(const char *text, size_t n, void *buf)
+{
+    base_buf_put(buf, text, n);
+    return 0;
+}
+
+/* JSON text through our own buffer; takes the reference. */
+static rtx_status json_text(json_t *taken, int flags, base_buf *out, rtx_err *err)
+{
+    bool good = taken != NULL && json_dump_callback(taken, put_chunk, out, flags) == 0;
+    json_decref(taken);
+    return good ? base_buf_ok(out, err) : FAIL(err, NOMEM, "out of memory");
+}
+
 rtx_status seal_write(seal *s, const lower_consts *consts, const char *path, pipe_report *rep, rtx_err *err)
 {
-    json_t *m = manifest_json(s), *ev = json_pack("{s:O}", "kernels", s->evidence);
-    rtx_status st = m == NULL ? FAIL(err, NOMEM, "out of memory") : s->n_plans > 1 ? add_facts(m, err) : RTX_OK;
-    char *manifest = m ? json_dumps(m, JSON_COMPACT | JSON_SORT_KEYS) : NULL, *evidence = ev ? json_dumps(ev, JSON_COMPACT) : NULL;
-    json_decref(m);
-    json_decref(ev);
-    AUTO_BUF base_buf graph;
+    AUTO_BUF base_buf graph, manifest, evidence;
     base_buf_init(&graph, BASE_TAG_FORMAT, (size_t)64 << 20);
+    base_buf_init(&manifest, BASE_TAG_FORMAT, (size_t)64 << 20);
+    base_buf_init(&evidence, BASE_TAG_FORMAT, (size_t)64 << 20);
+    json_t *m = manifest_json(s);
+    rtx_status st = m == NULL ? FAIL(err, NOMEM, "out of memory") : s->n_plans > 1 ? add_facts(m, err) : RTX_OK;
+    if (st == RTX_OK)
+        st = json_text(json_incref(m), JSON_COMPACT | JSON_SORT_KEYS, &manifest, err);
+    json_decref(m);
+    if (st == RTX_OK)
+        st = json_text(json_pack("{s:O}", "kernels", s->evidence), JSON_COMPACT, &evidence, err);
     ir_print(s->graph, "main", 0, &graph);
     fmt_pieces pieces = {0};
     for (size_t i = 0; i < s->n_plans; i++) {
@@ -286,17 +304,15 @@ rtx_status seal_write(seal *s, const lower_consts *consts, const char *path, pip
         s->plans[i]->code_bytes = s->code.len;
     }
     if (st == RTX_OK)
-        st = manifest && evidence ? base_buf_ok(&graph, err) : FAIL(err, NOMEM, "out of memory");
+        st = base_buf_ok(&graph, err);
     if (st == RTX_OK)
         st = base_buf_ok(&s->code, err);
     if (st == RTX_OK)
         st = lower_consts_pieces(consts, &pieces, err);
     if (st == RTX_OK)
-        st = fmt_bundle_write(path, (const fmt_plan *const *)s->plans, s->n_plans, pieces, (fmt_span){s->code.data, s->code.len}, manifest, graph.data, evidence, err);
+        st = fmt_bundle_write(path, (const fmt_plan *const *)s->plans, s->n_plans, pieces, (fmt_span){s->code.data, s->code.len}, manifest.data, graph.data, evidence.data, err);
     rep->const_bytes = consts->bytes;
     rep->code_bytes = s->code.len;
     base_free((void *)pieces.items);
-    free(manifest); /* jansson's allocations end with its own free */
-    free(evidence);
     return st;
 }

@@ -178,78 +178,86 @@ rtx_status pipe_buckets_of(const ir_graph *g, const pipe_options *opt, pipe_buck
 
 /* ---- tune ---- */
 
-typedef struct tuning { tun_item *items; uint32_t n; } tuning;
-
-static rtx_status add_point(tun_item *item, tun_point **points, uint32_t *cap, const tun_point *p, rtx_err *err)
+static bool point_known(const tun_point *points, uint32_t n, const tun_point *p)
 {
-    for (uint32_t i = 0; i < item->n_points; i++)
-        if (memcmp((*points)[i].sym, p->sym, sizeof p->sym) == 0 && (*points)[i].threads == p->threads) {
-            (*points)[i].weight += p->weight;
-            return RTX_OK;
-        }
-    if (item->n_points == *cap) {
-        *cap = *cap ? 2 * *cap : 16;
-        tun_point *grown = base_realloc(BASE_TAG_TUNE, *points, *cap * sizeof *grown);
-        TRY_ALLOC(grown, err);
-        *points = grown;
-    }
-    (*points)[item->n_points++] = *p;
-    item->points = *points;
-    return RTX_OK;
+    for (uint32_t i = 0; i < n; i++)
+        if (points[i].threads == p->threads && memcmp(points[i].sym, p->sym, sizeof p->sym) == 0)
+            return true;
+    return false;
 }
 
 /* Every combination of bucket sizes, as values of the plan's symbols → the distinct sizes of one slot. */
-static rtx_status slot_points(const lower_result *low, const lower_slot *slot, const pipe_buckets *b, const pipe_options *opt, tun_item *item, rtx_err *err)
+static rtx_status slot_points(const lower_result *low, const lower_slot *s, const pipe_buckets *b, const pipe_options *o, tun_item *item, rtx_err *err)
 {
-    int64_t values[64] = {0};
-    uint32_t cap = 0, total = 1;
-    tun_point *points = NULL;
+    const fmt_dims *d = low->plan->dims;
+    int64_t values[256] = {0};
+    uint32_t total = 1, n_sym = fmt_sym_count(d);
+    if (n_sym > COUNT_OF(values))
+        return FAIL(err, LIMIT, "the program has more than %zu free sizes", COUNT_OF(values));
+    for (uint32_t i = 0; i < n_sym; i++)
+        values[i] = fmt_sym_get(d, i)->lo;
     for (uint32_t j = 0; j < b->n_sym; j++)
         total *= (uint32_t)b->n_size[j];
-    for (uint32_t i = 0; i < fmt_sym_count(low->plan->dims) && i < COUNT_OF(values); i++)
-        values[i] = fmt_sym_get(low->plan->dims, i)->lo;
-    for (uint32_t c = 0; c < total; c++) {
+    tun_point *points = base_zalloc_array(BASE_TAG_TUNE, (size_t)total * (size_t)o->n_threads, sizeof *points);
+    TRY_ALLOC(points, err);
+    item->problem = s->problem;
+    item->points = points;
+    for (uint32_t c = 0; s->uses > 0 && c < total; c++) {
         for (uint32_t j = 0, rest = c; j < b->n_sym; rest /= (uint32_t)b->n_size[j++])
-            if (b->sym[j] < COUNT_OF(values))
-                values[b->sym[j]] = b->size[j][rest % (uint32_t)b->n_size[j]];
-        for (int t = 0; t < opt->n_threads; t++) {
-            tun_point p = {.threads = opt->threads[t], .weight = slot->uses};
+            values[b->sym[j]] = b->size[j][rest % (uint32_t)b->n_size[j]];
+        for (int t = 0; t < o->n_threads; t++) {
+            tun_point p = {.threads = o->threads[t], .weight = s->uses};
             bool ok = true;
-            for (uint32_t i = 0; i < slot->n_sym; i++)
-                ok &= fmt_dim_eval(low->plan->dims, slot->sym[i], values, &p.sym[i]);
-            if (ok)
-                TRY(add_point(item, &points, &cap, &p, err));
+            for (uint32_t i = 0; i < s->n_sym; i++)
+                ok &= fmt_dim_eval(d, s->sym[i], values, &p.sym[i]);
+            if (ok && !point_known(points, item->n_points, &p))
+                points[item->n_points++] = p;
         }
     }
     return RTX_OK;
 }
 
-static void tuning_done(tuning *t)
+void pipe_tuned_done(pipe_tuned *t)
 {
     for (uint32_t i = 0; i < t->n; i++) {
         tun_result_done(&t->items[i].result);
         base_free((void *)t->items[i].points);
     }
     base_free(t->items);
+    memset(t, 0, sizeof *t);
 }
 
-static rtx_status tune_all(const lower_result *low, const pipe_buckets *b, const pipe_options *opt, tuning *out, pipe_report *rep, rtx_err *err)
+/* The baseline's choice: the first variant of a list is the static rule's. */
+static size_t static_rule(void *ctx, const syn_problem *p, fmt_isa isa, syn_variant *list, size_t n, size_t cap)
+{
+    (void)ctx, (void)p, (void)isa, (void)list, (void)cap;
+    return MIN(n, 1);
+}
+
+rtx_status pipe_tune_slots(const lower_result *low, const pipe_buckets *b, const pipe_options *o, pipe_tuned *out, tun_report *report, rtx_err *err)
 {
     TRY_ALLOC(out->items = base_zalloc_array(BASE_TAG_TUNE, low->n_slots + 1, sizeof *out->items), err);
     out->n = low->n_slots;
-    for (uint32_t i = 0; i < low->n_slots; i++) {
-        out->items[i].problem = low->slots[i].problem;
-        TRY(slot_points(low, &low->slots[i], b, opt, &out->items[i], err));
+    for (uint32_t i = 0; i < low->n_slots; i++)
+        TRY(slot_points(low, &low->slots[i], b, o, &out->items[i], err));
+    tun_options to = {.mode = o->tune == PIPE_FULL ? TUN_FULL : TUN_QUICK, .isa = o->isa, .budget_s = o->budget_s,
+                      .cache = o->cache, .deterministic = o->deterministic, .redo = o->redo, .progress = o->progress,
+                      .progress_ctx = o->progress_ctx, .cancel = &pipe_cancelled};
+    if (o->unfused) {
+        to.variants = static_rule;
+        to.variants_name = "static";
     }
-    tun_options to = {.mode = opt->tune == PIPE_FULL ? TUN_FULL : TUN_QUICK, .isa = opt->isa, .budget_s = opt->budget_s,
-                      .cache = opt->cache, .deterministic = opt->deterministic, .redo = opt->redo, .progress = opt->progress,
-                      .progress_ctx = opt->progress_ctx, .cancel = &pipe_cancelled};
-    return tun_run(out->items, out->n, &to, &rep->tuning, err);
+    TRY(tun_run(out->items, out->n, &to, report, err));
+    for (uint32_t i = 0; i < out->n; i++)
+        for (uint32_t k = 0; k < out->items[i].n_points; k++)
+            if (out->items[i].result.picks[k].kernel >= out->items[i].result.n_kernels)
+                return FAIL(err, UNSUPPORTED, "no candidate for %s was accepted", fmt_str_get(low->plan, low->slots[i].name));
+    return RTX_OK;
 }
 
 /* ---- the chain ---- */
 
-static rtx_status fill_defaults(pipe_options *o, rtx_err *err)
+rtx_status pipe_defaults(pipe_options *o, rtx_err *err)
 {
     if (o->n_threads == 0) {
         int all = base_cpu_count();
@@ -265,14 +273,14 @@ typedef struct chain {
     ir_graph *graph;
     lower_consts consts;
     lower_result baked, ready;
-    tuning tuned;
+    pipe_tuned tuned;
     seal seal;
 } chain;
 
 static void chain_done(chain *c)
 {
     seal_done(&c->seal);
-    tuning_done(&c->tuned);
+    pipe_tuned_done(&c->tuned);
     lower_result_done(&c->baked);
     lower_result_done(&c->ready);
     lower_consts_done(&c->consts);
@@ -295,7 +303,7 @@ static rtx_status run_chain(chain *c, const char *model, const pipe_options *o, 
     t = base_now_ns();
     if (tune) {
         rtx_err why = {0};
-        rtx_status s = tune_all(&c->baked, &buckets, o, &c->tuned, rep, &why);
+        rtx_status s = pipe_tune_slots(&c->baked, &buckets, o, &c->tuned, &rep->tuning, &why);
         if (s == RTX_UNSUPPORTED) {
             rep->no_compiler = true;
             snprintf(rep->why_untuned, sizeof rep->why_untuned, "%.199s", why.text);
@@ -325,7 +333,7 @@ rtx_status pipe_compile(const char *model, const pipe_options *opt, const char *
 {
     uint64_t t = base_now_ns();
     pipe_options o = *opt;
-    TRY(fill_defaults(&o, err));
+    TRY(pipe_defaults(&o, err));
     memset(report, 0, sizeof *report);
     chain c = {0};
     rtx_status s = run_chain(&c, model, &o, out_path, report, err);

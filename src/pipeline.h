@@ -57,6 +57,19 @@ typedef struct pipe_buckets {
 } pipe_buckets;
 RTX_MUST_CHECK rtx_status pipe_buckets_of(const ir_graph *g, const pipe_options *opt, pipe_buckets *out, rtx_err *err);
 
+/* Kernels for every slot of a lowered graph at every bucket and thread count; items stand in the order of the slots. With
+ * opt->unfused only the static rule's variant is offered. UNSUPPORTED when a slot is left without a kernel (no compiler, or
+ * every candidate refused): the caller then uses the precompiled plan. */
+typedef struct pipe_tuned {
+    tun_item *items;
+    uint32_t n;
+} pipe_tuned;
+RTX_MUST_CHECK rtx_status pipe_tune_slots(const lower_result *low, const pipe_buckets *b, const pipe_options *opt,
+                                          pipe_tuned *out, tun_report *report, rtx_err *err);
+void pipe_tuned_done(pipe_tuned *t);
+/* Threads and level where the options leave them open. */
+RTX_MUST_CHECK rtx_status pipe_defaults(pipe_options *o, rtx_err *err);
+
 extern volatile int pipe_cancelled;
 
 #endif

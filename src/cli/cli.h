@@ -214,17 +214,6 @@ double cli_difference(const rtx_tensor *got, const ir_tensor *want);
 RTX_MUST_CHECK rtx_status cli_retune(cli_args *a, const pipe_options *o, json_t **out_report,
                                      rtx_err *err);
 
-/* Every combination of bucket sizes and thread counts as sizes of one slot; item->points is fresh memory (base_free). */
-RTX_MUST_CHECK rtx_status cli_slot_points(const lower_result *low, uint32_t slot,
-                                          const pipe_buckets *b, const pipe_options *o,
-                                          tun_item *item, rtx_err *err);
-/* UNSUPPORTED if a point has no kernel of its own: problems are baked, so a precompiled kernel cannot stand in. */
-RTX_MUST_CHECK rtx_status cli_all_picked(const tun_item *items, uint32_t n, rtx_err *err);
-/* ---- the baseline of bench (cli_baseline.c): unfused, one call an operation, the static rule's variant of each template ---- */
-RTX_MUST_CHECK rtx_status cli_compile_baseline(const char *model, const pipe_options *given,
-                                               const char *out_path, pipe_report *report,
-                                               rtx_err *err);
-
 /* ---- statistics ---- */
 void cli_sort(double *v, size_t n);
 double cli_quantile(const double *sorted, size_t n, double q);

@@ -107,13 +107,9 @@ static rtx_status compile_to(cli_args *a, const char *model, const pipe_options 
                              rtx_err *err)
 {
     json_t *report = NULL;
-    if (!cli_has(a, "baseline")) {
-        TRY(pipe_compile_report(model, o, out, &report, err));
-    } else {
-        pipe_report r;
-        TRY(cli_compile_baseline(model, o, out, &r, err));
-        TRY_ALLOC(report = pipe_report_object(&r), err);
-    }
+    pipe_options with = *o;
+    with.unfused = cli_has(a, "baseline"); /* each op one call of its template with the static rule's variant */
+    TRY(pipe_compile_report(model, &with, out, &report, err));
     return put_report(a, report, out, err);
 }
 

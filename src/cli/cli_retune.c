@@ -13,22 +13,17 @@ typedef struct retune {
     pipe_buckets buckets;
     pipe_options o;
     lower_result low;
-    tun_item *items;
+    pipe_tuned tuned;
     seal seal;
     pipe_report report;
 } retune;
 
 static void retune_done(retune *r)
 {
-    for (uint32_t i = 0; r->low.slots && i < r->low.n_slots; i++) {
+    for (uint32_t i = 0; r->low.slots && i < r->low.n_slots; i++)
         syn_problem_free(r->low.slots[i].problem);
-        if (r->items) {
-            tun_result_done(&r->items[i].result);
-            base_free((void *)r->items[i].points);
-        }
-    }
     base_free(r->low.slots);
-    base_free(r->items);
+    pipe_tuned_done(&r->tuned);
     seal_done(&r->seal);
     json_decref(r->manifest);
     fmt_bundle_close(&r->from);
@@ -110,60 +105,6 @@ static rtx_status read_slots(retune *r, rtx_err *err)
             s->sym[k] = p->args[st->arg + k];
     }
     p->n_rows = p->n_kernels = 0;
-    return RTX_OK;
-}
-
-static bool point_known(const tun_point *points, uint32_t n, const tun_point *p)
-{
-    for (uint32_t i = 0; i < n; i++)
-        if (points[i].threads == p->threads && memcmp(points[i].sym, p->sym, sizeof p->sym) == 0)
-            return true;
-    return false;
-}
-
-rtx_status cli_slot_points(const lower_result *low, uint32_t slot, const pipe_buckets *b,
-                           const pipe_options *o, tun_item *item, rtx_err *err)
-{
-    const lower_slot *s = &low->slots[slot];
-    const fmt_dims *d = low->plan->dims;
-    int64_t values[256] = {0};
-    uint32_t total = 1, n_sym = fmt_sym_count(d);
-    if (n_sym > COUNT_OF(values))
-        return FAIL(err, LIMIT, "the program has more than %zu symbols", COUNT_OF(values));
-    for (uint32_t i = 0; i < n_sym; i++)
-        values[i] = fmt_sym_get(d, i)->lo;
-    for (uint32_t j = 0; j < b->n_sym; j++)
-        total *= (uint32_t)b->n_size[j];
-    tun_point *points =
-        base_zalloc_array(BASE_TAG_CLI, (size_t)total * (size_t)o->n_threads, sizeof *points);
-    TRY_ALLOC(points, err);
-    item->problem = s->problem;
-    item->points = points;
-    for (uint32_t c = 0; s->uses > 0 && c < total; c++) {
-        for (uint32_t j = 0, rest = c; j < b->n_sym; rest /= (uint32_t)b->n_size[j++])
-            values[b->sym[j]] = b->size[j][rest % (uint32_t)b->n_size[j]];
-        for (int t = 0; t < o->n_threads; t++) {
-            tun_point p = {.threads = o->threads[t], .weight = s->uses};
-            bool ok = true;
-            for (uint32_t i = 0; i < s->n_sym; i++)
-                ok &= fmt_dim_eval(d, s->sym[i], values, &p.sym[i]);
-            if (ok && !point_known(points, item->n_points, &p))
-                points[item->n_points++] = p;
-        }
-    }
-    return RTX_OK;
-}
-
-rtx_status cli_all_picked(const tun_item *items, uint32_t n, rtx_err *err)
-{
-    for (uint32_t i = 0; i < n; i++)
-        for (uint32_t k = 0; k < items[i].n_points; k++)
-            if (items[i].result.picks[k].kernel >= items[i].result.n_kernels)
-                return FAIL(err, UNSUPPORTED,
-                            "UNSUPPORTED: no candidate for problem %u was accepted; `rtx compile` "
-                            "falls back to "
-                            "precompiled kernels",
-                            i);
     return RTX_OK;
 }
 
@@ -270,22 +211,11 @@ static rtx_status retune_all(retune *r, const char *path, const pipe_options *gi
     TRY(read_counts(r, err));
     TRY(change_counts(r, given, err));
     TRY(read_slots(r, err));
-    TRY_ALLOC(r->items = base_zalloc_array(BASE_TAG_CLI, r->low.n_slots + 1, sizeof *r->items),
-              err);
-    for (uint32_t i = 0; i < r->low.n_slots; i++)
-        TRY(cli_slot_points(&r->low, i, &r->buckets, &r->o, &r->items[i], err));
-    tun_options to = {.mode = r->o.tune == PIPE_FULL ? TUN_FULL : TUN_QUICK,
-                      .isa = r->o.isa,
-                      .budget_s = r->o.budget_s,
-                      .cache = r->o.cache,
-                      .deterministic = r->o.deterministic,
-                      .redo = true,
-                      .progress = cli_progress,
-                      .cancel = &pipe_cancelled};
-    TRY(tun_run(r->items, r->low.n_slots, &to, &r->report.tuning, err));
-    TRY(cli_all_picked(r->items, r->low.n_slots, err));
+    r->o.redo = true;
+    r->o.progress = cli_progress;
+    TRY(pipe_tune_slots(&r->low, &r->buckets, &r->o, &r->tuned, &r->report.tuning, err));
     TRY(seal_init(&r->seal, NULL, &r->o, &r->buckets, err));
-    TRY(seal_tuned(&r->seal, &r->low, r->items, &r->report, err));
+    TRY(seal_tuned(&r->seal, &r->low, r->tuned.items, &r->report, err));
     TRY(keep_ready(r, err));
     return write_bundle(r, out, err);
 }

@@ -324,10 +324,18 @@ uint64_t syn_pack_floats(int64_t k, int64_t n)
     return (uint64_t)k * ((uint64_t)(n + SYN_PACK_COLS - 1) / SYN_PACK_COLS * SYN_PACK_COLS);
 }
 
+/* b may come straight from a model file, at any address. */
+static float load_float(const float *b, int64_t index)
+{
+    float v;
+    memcpy(&v, (const char *)b + index * (int64_t)sizeof v, sizeof v);
+    return v;
+}
+
 void syn_pack_b(const float *b, int64_t k, int64_t n, int64_t stride_k, int64_t stride_n, float *out)
 {
     for (int64_t n0 = 0; n0 < n; n0 += SYN_PACK_COLS)
         for (int64_t i = 0; i < k; i++)
             for (int64_t j = n0; j < n0 + SYN_PACK_COLS; j++)
-                *out++ = j < n ? b[i * stride_k + j * stride_n] : 0.0f;
+                *out++ = j < n ? load_float(b, i * stride_k + j * stride_n) : 0.0f;
 }
