@@ -161,14 +161,23 @@ static rtx_status ready_kernel(seal *s, lower_result *low, uint32_t slot, fmt_is
     if (r == NULL)
         return FAIL(err, UNSUPPORTED, "UNSUPPORTED: no precompiled kernel for %s at v%d: %.200s", fmt_str_get(low->plan, low->slots[slot].name), isa,
                     fmt_str_get(low->plan, low->plan->slots[slot].problem));
-    char name[160];
-    snprintf(name, sizeof name, "%s.v%d", r->name, isa);
-    fmt_str id = fmt_plan_str(low->plan, name);
-    for (uint32_t i = 0; i < low->plan->n_kernels; i++)
-        if (low->plan->kernels[i].name == id) {
-            *out = i;
-            return RTX_OK;
+    base_sha256_sum code = base_sha256_of(r->code, r->code_bytes);
+    fmt_str id = 0;
+    bool taken = true; /* several kernels of the set may share a name: casts to different types, gather_nd by depth */
+    for (uint32_t n = 1; taken; n++) {
+        char name[160];
+        snprintf(name, sizeof name, n > 1 ? "%s.v%d.%u" : "%s.v%d", r->name, isa, n);
+        id = fmt_plan_str(low->plan, name);
+        taken = false;
+        for (uint32_t i = 0; i < low->plan->n_kernels && !taken; i++) {
+            const fmt_kernel *k = &low->plan->kernels[i];
+            taken = k->name == id;
+            if (taken && memcmp(k->code_hash, code.b, sizeof code.b) == 0) {
+                *out = i;
+                return RTX_OK;
+            }
         }
+    }
     fmt_kernel rec = {.name = id, .templ = fmt_plan_str(low->plan, r->templ), .params = fmt_plan_str(low->plan, r->params), .isa = (uint8_t)isa,
                       .origin = FMT_PRECOMPILED, .plan_entry = r->plan_entry, .run_entry = r->run_entry};
     *out = add_kernel(s, low->plan, rec, r->code, r->code_bytes);
