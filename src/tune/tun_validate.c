@@ -6,8 +6,8 @@
  *   c  NaN again, units in small ranges from last to first: dependence between units
  *   bits       all three must agree bit for bit
  *   redzones   what lies between operand and guard page, and between strided elements, must keep its poison
- *   numbers    error = |out - ref| / |ref| over the whole output; where terms cancel (|ref| < 1e-3 sum of |terms|) the
- *              latter divides. Each element alone is held to WORST u sqrt(depth), in its own magnitude plus the mean's;
+ *   numbers    error = |out - ref| / |ref| over the whole output; where terms cancel, one unit roundoff u of the sum of
+ *              |terms| is always allowed. Each element alone is held to WORST u sqrt(depth), in its own magnitude plus the mean's;
  *              non-finite values must be the same ones */
 #include "tun_int.h"
 #include <math.h>
@@ -239,8 +239,8 @@ static bool judge_element(const judge *j, const tun_walk *w, const void *p, sums
 
 static rtx_status norm_error(const judge *j, const sums *s, double *out_error, rtx_err *why)
 {
-    double ref = sqrt(s->ref), mag = sqrt(s->mag), by = ref < 1e-3 * mag ? mag : ref,
-           e = sqrt(s->error);
+    double ref = sqrt(s->ref), mag = sqrt(s->mag), e = sqrt(s->error),
+           by = MAX(ref, mag * unit_of(j->o->dtype) / allowed_of(j->o->dtype));
     double error = e == 0 ? 0 : by > 0 ? e / by : INFINITY;
     *out_error = MAX(*out_error, error);
     if (!(error <= allowed_of(j->o->dtype)))
