@@ -2,7 +2,7 @@
  * @what    y[o...] = epi(combine over r... of pro[o..., r...]): sum, mean, max, min or product of T; T is f32, i64 or i32
  * @param   STRIP 64 {16,32,64} outputs worked on together where they are adjacent and reduced elements are not
  * @param   WORK 16384 {4096,16384,65536} elements of a work unit, about
- * @tol     1e-6 norm-wise; f32 sums: |error| <= (5 + 128 + R / 4096) 2^-24 sum |x|, R elements reduced
+ * @tol     1e-6 norm-wise; f32 sums: |error| <= (5 + 32 + R / 1024) 2^-24 sum |x|, R elements reduced
  * @source  own work
  *
  * The renderer defines T, START (the value of an empty reduction), MEAN, OPERANDS, OUTER_FIXED and INNER_FIXED (the last axis
@@ -14,11 +14,11 @@
  *   epi(c, at, step, n, x), epi_to(c, at, step, buf)   n outputs along the last o axis from x; where x is best put
  *
  * Order, for element k of r... in row-major order: lane k mod 32 takes it; a lane's partial result joins its total every
- * 4096 elements; at the end lanes combine by halves (16, 8, 4, 2, 1). It depends on the number of elements alone, so rows,
+ * 1024 elements; at the end lanes combine by halves (16, 8, 4, 2, 1). It depends on the number of elements alone, so rows,
  * columns, parameters, LEVEL and threads give equal bits. */
 
 #define LANES 32
-#define BLOCK (LANES * 128)
+#define BLOCK (LANES * 32)
 #define PIECE 512
 
 K_INLINE void K_FN(setup)(const int64_t *arg, k_nest *o, k_nest *r)

@@ -4,7 +4,7 @@
  *            layernorm  (x - mean) / sqrt(mean((x - mean)^2) + EPS) * gamma + beta
  *            rmsnorm    x / sqrt(mean(x^2) + EPS) * gamma
  * @param   WORK 4096 {1024,4096,16384} elements of a work unit, about
- * @tol     1e-6 norm-wise; f32 accumulators: |error| <= (8 + C / 32) 2^-24 relative to the terms of each sum
+ * @tol     1e-6 norm-wise; f32 accumulators: |error| <= (8 + 32 + C / 1024) 2^-24 relative to the terms of each sum
  * @source  own work
  *
  * The renderer defines DIM_C; SOFTMAX and CENTER (layernorm; neither: rmsnorm); EPS; HAS_GAMMA, HAS_BETA with GAMMA_IDX,
@@ -13,13 +13,19 @@
  *   pro(c, at, step, n, buf)                          a row of prologue values -> pointer to them
  *   epi(c, at, step, n, x), epi_to(c, at, step, buf)  a row of outputs from x; where x is best put
  *
- * Two passes for layernorm, since sum(x^2) - sum(x)^2 / C loses digits when the mean is large. Sums run in 32 lanes
- * (element k in lane k mod 32) joined by halves: the order depends on C alone, so any split gives equal bits. NaN anywhere in
+ * Two passes for layernorm, since sum(x^2) - sum(x)^2 / C loses digits when the mean is large; the second also sums what
+ * rounding left of the mean, which EPS would magnify in rows of nearly equal values. Sums run in 32 lanes
+ * (element k in lane k mod 32), cut every 1024 elements and joined by halves: the order depends on C alone, so any split gives equal bits. NaN anywhere in
  * a row makes all of it NaN, as the formulas do. */
 
 #define LANES 32
+#define BLOCK (LANES * 32)
 
-/* Lane sums of `term(x[k])`; the term is written out by each caller's loop, this joins the lanes. */
+K_INLINE void K_FN(clear)(float *lane, float v)
+{
+    for (int l = 0; l < LANES; l++) lane[l] = v;
+}
+
 K_INLINE float K_FN(join)(float *lane)
 {
     for (int h = LANES / 2; h > 0; h /= 2)
@@ -27,9 +33,19 @@ K_INLINE float K_FN(join)(float *lane)
     return lane[0];
 }
 
-K_INLINE void K_FN(clear)(float *lane, float v)
+K_INLINE float K_FN(sum)(const float *restrict x, int64_t n)
 {
-    for (int l = 0; l < LANES; l++) lane[l] = v;
+    float lane[LANES], total[LANES];
+    K_FN(clear)(total, 0.0f);
+    for (int64_t k = 0; k < n;) {
+        const int64_t cut = K_MIN(n, k + BLOCK);
+        K_FN(clear)(lane, 0.0f);
+        for (; k + LANES <= cut; k += LANES)
+            for (int l = 0; l < LANES; l++) lane[l] += x[k + l];
+        for (int l = 0; k < cut; k++, l++) lane[l] += x[k];
+        for (int l = 0; l < LANES; l++) total[l] += lane[l];
+    }
+    return K_FN(join)(total);
 }
 
 #if SOFTMAX
@@ -49,52 +65,50 @@ K_INLINE float K_FN(top)(const float *restrict x, int64_t n)
 K_INLINE void K_FN(apply)(const k_call *c, const float *x, float *y, const float *gamma, const float *beta)
 {
     const int64_t *arg = c->arg, n = DIM_C;
-    float lane[LANES];
-    int64_t k = 0;
     const float top = K_FN(top)(x, n);
-    K_FN(clear)(lane, 0.0f);
     K_IVDEP
     for (int64_t j = 0; j < n; j++) y[j] = k_exp(x[j] - top);
-    for (; k + LANES <= n; k += LANES)
-        for (int l = 0; l < LANES; l++) lane[l] += y[k + l];
-    for (int l = 0; k < n; k++, l++) lane[l] += y[k];
-    const float scale = 1.0f / K_FN(join)(lane);
+    const float scale = 1.0f / K_FN(sum)(y, n);
     K_IVDEP
     for (int64_t j = 0; j < n; j++) y[j] *= scale;
     (void)arg, (void)gamma, (void)beta;
 }
 #else
-/* sum (x - mean)^2 */
-K_INLINE float K_FN(squares)(const float *restrict x, int64_t n, float mean)
+/* sum (x - mean)^2, and into *rest sum (x - mean): what rounding left of the mean */
+K_INLINE float K_FN(squares)(const float *restrict x, int64_t n, float mean, float *rest)
 {
-    float lane[LANES];
-    int64_t k = 0;
-    K_FN(clear)(lane, 0.0f);
-    for (; k + LANES <= n; k += LANES)
-        for (int l = 0; l < LANES; l++) lane[l] = k_fma(x[k + l] - mean, x[k + l] - mean, lane[l]);
-    for (int l = 0; k < n; k++, l++) lane[l] = k_fma(x[k] - mean, x[k] - mean, lane[l]);
-    return K_FN(join)(lane);
-}
-
-K_INLINE float K_FN(sum)(const float *restrict x, int64_t n)
-{
-    float lane[LANES];
-    int64_t k = 0;
-    K_FN(clear)(lane, 0.0f);
-    for (; k + LANES <= n; k += LANES)
-        for (int l = 0; l < LANES; l++) lane[l] += x[k + l];
-    for (int l = 0; k < n; k++, l++) lane[l] += x[k];
-    return K_FN(join)(lane);
+    float lane[LANES], total[LANES], first[LANES];
+    K_FN(clear)(total, 0.0f);
+    K_FN(clear)(first, 0.0f);
+    for (int64_t k = 0; k < n;) {
+        const int64_t cut = K_MIN(n, k + BLOCK);
+        K_FN(clear)(lane, 0.0f);
+        for (; k + LANES <= cut; k += LANES)
+            for (int l = 0; l < LANES; l++) {
+                const float d = x[k + l] - mean;
+                first[l] += d;
+                lane[l] = k_fma(d, d, lane[l]);
+            }
+        for (int l = 0; k < cut; k++, l++) {
+            const float d = x[k] - mean;
+            first[l] += d;
+            lane[l] = k_fma(d, d, lane[l]);
+        }
+        for (int l = 0; l < LANES; l++) total[l] += lane[l];
+    }
+    *rest = CENTER ? K_FN(join)(first) : 0.0f;
+    return K_FN(join)(total);
 }
 
 K_INLINE void K_FN(apply)(const k_call *c, const float *x, float *y, const float *gamma, const float *beta)
 {
     const int64_t *arg = c->arg, n = DIM_C;
-    const float mean = CENTER ? K_FN(sum)(x, n) / (float)n : 0.0f;
-    const float scale = 1.0f / k_sqrt(K_FN(squares)(x, n, mean) / (float)n + EPS);
+    float rest;
+    const float mean = CENTER ? K_FN(sum)(x, n) / (float)n : 0.0f, squares = K_FN(squares)(x, n, mean, &rest);
+    const float shift = rest / (float)n, scale = 1.0f / k_sqrt((squares - rest * shift) / (float)n + EPS);
     K_IVDEP
     for (int64_t j = 0; j < n; j++) {
-        float v = (x[j] - mean) * scale;
+        float v = ((x[j] - mean) - shift) * scale;
         if (HAS_GAMMA) v *= gamma[j];
         y[j] = HAS_BETA ? v + beta[j] : v;
     }

@@ -112,6 +112,13 @@ K_INLINE float k_f32_odd(double d)
 K_INLINE uint16_t k_f16_f64(double d) { return k_f16_f32(k_f32_odd(d)); }
 K_INLINE uint16_t k_bf16_f64(double d) { return k_bf16_f32(k_f32_odd(d)); }
 
+/* Set-up and strided work, compiled for size: it runs once a call, once a line, or element by element anyway. */
+#ifdef __clang__
+#define K_SMALL static __attribute__((noinline, minsize))
+#else
+#define K_SMALL static __attribute__((noinline, optimize("Os")))
+#endif
+
 /* ---- runs: n elements of `bytes` bytes (a literal), strides in elements ---- */
 
 #define K_BLOCK 128 /* elements of a staged run */
@@ -131,12 +138,13 @@ K_INLINE void k_copy(const int bytes, void *dst, int64_t ds, const void *src, in
         for (int64_t j = 0; j < n; j++) __builtin_memcpy(d + j * ds * bytes, s + j * ss * bytes, bytes);
     }
 }
-K_NOINLINE void k_copy_1(void *d, int64_t ds, const void *s, int64_t ss, int64_t n) { k_copy(1, d, ds, s, ss, n); }
-K_NOINLINE void k_copy_2(void *d, int64_t ds, const void *s, int64_t ss, int64_t n) { k_copy(2, d, ds, s, ss, n); }
-K_NOINLINE void k_copy_4(void *d, int64_t ds, const void *s, int64_t ss, int64_t n) { k_copy(4, d, ds, s, ss, n); }
-K_NOINLINE void k_copy_8(void *d, int64_t ds, const void *s, int64_t ss, int64_t n) { k_copy(8, d, ds, s, ss, n); }
+K_SMALL void k_copy_1(void *d, int64_t ds, const void *s, int64_t ss, int64_t n) { k_copy(1, d, ds, s, ss, n); }
+K_SMALL void k_copy_2(void *d, int64_t ds, const void *s, int64_t ss, int64_t n) { k_copy(2, d, ds, s, ss, n); }
+K_SMALL void k_copy_4(void *d, int64_t ds, const void *s, int64_t ss, int64_t n) { k_copy(4, d, ds, s, ss, n); }
+K_SMALL void k_copy_8(void *d, int64_t ds, const void *s, int64_t ss, int64_t n) { k_copy(8, d, ds, s, ss, n); }
 
-/* The run as adjacent elements: where it lies if it is so already, else copied to buf. */
+/* The run as adjacent elements: where it lies if it is so already, else copied to buf. These and k_copy_* are for strided
+ * runs; what is adjacent on both sides goes through k_copy, inlined. */
 K_INLINE const void *k_stage_1(const void *s, int64_t step, int64_t n, void *buf)
 {
     return step == 1 ? s : (k_copy_1(buf, 1, s, step, n), buf);
@@ -155,13 +163,6 @@ K_INLINE const void *k_stage_8(const void *s, int64_t step, int64_t n, void *buf
 }
 
 /* ---- nests ---- */
-
-/* Set-up code, compiled for size: it runs once a call or once a line. */
-#ifdef __clang__
-#define K_SMALL static __attribute__((noinline, minsize))
-#else
-#define K_SMALL static __attribute__((noinline, optimize("Os")))
-#endif
 
 #define K_AXES 8
 #define K_OPERANDS 32

@@ -350,13 +350,16 @@ static bool put_pointers(body *y, const syn_run *r)
 /* Inside a block loop: slots with unknown steps as adjacent elements q; known ones move along. */
 static void put_stages(body *y, const syn_run *r)
 {
-    for (uint32_t s = 0; s < y->f->n_ops; s++) {
-        bool output = s >= y->p->n_in;
+    for (uint32_t s = 0; s < y->f->n_slots; s++) {
+        bool output = s >= y->p->n_in && s < y->f->n_ops;
         if (output ? r->wanted != 0 : !needs_slot(y, s))
             continue;
         int64_t step = 0;
         const char *type = slot_type(y, s);
-        if (known_step(y, r, s, &step)) {
+        if (s >= y->f->n_ops) {
+            if (known_step(y, r, s, &step) && step == 1)
+                snprintf(y->read[s].s, sizeof y->read[s].s, "at[%u] + i + j", s);
+        } else if (known_step(y, r, s, &step)) {
             if (step == 0)
                 continue;
             base_buf_printf(y->b, "        %s%s *q%u = p%u + i * %lld;\n", output ? "" : "const ", type, s, s, (long long)step);
@@ -364,8 +367,8 @@ static void put_stages(body *y, const syn_run *r)
         } else if (output) {
             base_buf_printf(y->b, "        %s *q%u = step[%u] == 1 ? p%u + i : t%u;\n", type, s, s, s, s);
         } else {
-            base_buf_printf(y->b, "        const %s *q%u = k_stage_%zu(p%u + i * step[%u], step[%u], m, t%u);\n", type, s,
-                            fmt_dtype_bytes(syn_operand_type(y->p, s)->dtype), s, s, s, s);
+            base_buf_printf(y->b, "        const %s *q%u = i && step[%u] == 0 ? t%u : k_stage_%zu(p%u + i * step[%u], step[%u], m, t%u);\n",
+                            type, s, s, s, fmt_dtype_bytes(syn_operand_type(y->p, s)->dtype), s, s, s, s);
         }
     }
 }

@@ -36,7 +36,7 @@ static bool start(set *s, maker *m)
     }
     m->g = m->p->region;
     for (int i = 0; i < 8; i++) {
-        char name[8];
+        char name[16];
         snprintf(name, sizeof name, "s%d", i);
         m->dim[i] = fmt_dim_sym(m->p->dims, fmt_sym_new(m->p->dims, name, 0, FMT_DIM_LIMIT));
     }
@@ -161,7 +161,7 @@ static void add_movement(set *s)
                 ir_id x = INPUT(&m, by_size[t], 0), ix = INPUT(&m, indices[i], 0);
                 finish(s, &m, ir_emit2(m.g, IR_gather_elements, x, ix));
             }
-            for (int depth = 1; depth <= 4; depth++)
+            for (int depth = 1; depth <= 4 && indices[i] == FMT_I64; depth++) /* as ONNX has it */
                 if (start(s, &m)) {
                     ir_id x = input(&m, by_size[t], depth + 2, (const int[]){0, 1, 2, 3, 4, 5});
                     m.dim[7] = fmt_dim_const(m.p->dims, depth);

@@ -32,20 +32,20 @@ typedef enum case_family {
 } case_family;
 const char *case_name(case_family f);
 
-typedef struct case_axis_order { int8_t order[FMT_RANK_MAX]; int8_t gap[FMT_RANK_MAX]; bool zero[FMT_RANK_MAX], negative[FMT_RANK_MAX]; } case_layout;
+typedef struct case_layout { int8_t order[FMT_RANK_MAX]; int8_t gap[FMT_RANK_MAX]; bool zero[FMT_RANK_MAX], negative[FMT_RANK_MAX]; } case_layout;
 
 typedef struct test_case {
     syn_problem *p;
+    ir_graph *eval; /* the region with one more input [s] for each symbol, so that all are bound */
     rng *r;
     case_family family;
     bool baked, fused; /* some sizes and strides are numbers; work beside the anchor */
     int64_t small[SYN_SYMS_MAX], large[SYN_SYMS_MAX]; /* range of each symbol */
     case_layout lay[SYN_OPERANDS_MAX];
-    uint32_t index_of[SYN_OPERANDS_MAX]; /* operand o holds indices below size 'index_limit[o]' */
-    fmt_dim index_limit[SYN_OPERANDS_MAX];
+    fmt_dim index_limit[SYN_OPERANDS_MAX]; /* operand holds indices into an axis of this size */
     uint32_t k_sym; /* topk: this symbol is at most the other */
     uint32_t k_of;
-    bool exact;
+    bool exact, powers; /* operands are small integers; are ±1 */
 } test_case;
 
 /* A random structure. The general form of an unfused one is in the precompiled set. */
