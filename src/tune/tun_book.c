@@ -167,10 +167,12 @@ bool tun_book_bad_get(tun_session *s, tun_job *j, tun_cand *c)
     return hit;
 }
 
-/* Verdicts about the candidate are kept, trouble of this machine (memory, the disk) is not. */
+/* Verdicts about the candidate are kept; trouble of this machine (memory, the disk, samples that a busy machine may have
+ * spoilt: INVALID) is not. */
 void tun_book_bad_put(tun_session *s, tun_job *j, const tun_cand *c)
 {
-    if (c->why.code == RTX_NOMEM || c->why.code == RTX_IO || c->why.code == RTX_CANCELLED)
+    if (c->why.code == RTX_INVALID || c->why.code == RTX_NOMEM || c->why.code == RTX_IO ||
+        c->why.code == RTX_CANCELLED)
         return;
     char text[480];
     tun_key k;

@@ -188,7 +188,8 @@ typedef struct tun_timer {
 } tun_timer;
 
 void tun_timer_init(tun_timer *t, tun_worker *w, fmt_isa isa);
-/* ns of one call, from one sample of about least_ns. DEVICE: crash, hang, or the child's clock disagrees with ours. */
+/* ns of one call, from one sample of about least_ns. DEVICE: crash or hang, twice. INVALID: three samples that
+ * cannot be believed (the child's clock disagrees with ours, or it stalls). */
 RTX_MUST_CHECK rtx_status tun_time(tun_timer *t, const tun_shape *shape, const tun_code *code,
                                    int ways, uint64_t least_ns, double *out_ns, rtx_err *why);
 /* True if the machine was as fast as ever just now; call before and after a round. */

@@ -83,15 +83,17 @@ static rtx_status take_code(tun_session *s, batch *b, const tun_unit *u, rtx_err
     return RTX_OK;
 }
 
-/* Compile batches. Failures of units end in their candidates' `why`; with one kernel a unit that is the verdict. */
-static rtx_status compile_batches(tun_session *s, batch *batches, uint32_t n, rtx_err *err)
+/* Compile batches. Failures of units end in their candidates' `why`. With keep_text the candidate, alone in its unit, owns
+ * the text afterwards. */
+static rtx_status compile_batches(tun_session *s, batch *batches, uint32_t n, bool keep_text,
+                                  rtx_err *err)
 {
     AUTO_FREE tun_unit *units = NULL;
     TRY_ALLOC(units = base_zalloc_array(BASE_TAG_TUNE, MAX(n, 1), sizeof *units), err);
     rtx_status status = RTX_OK;
     for (uint32_t i = 0; i < n; i++) {
         units[i].flags = syn_flags(s->opt->isa);
-        bool rendered = batches[i].text.data || render(s, &batches[i], &batches[i].err) == RTX_OK;
+        bool rendered = render(s, &batches[i], &batches[i].err) == RTX_OK;
         units[i].text = rendered ? batches[i].text.data : "#error not rendered\n";
     }
     uint64_t limit = base_now_ns() + (uint64_t)(s->budget_s * 1e9);
@@ -99,9 +101,11 @@ static rtx_status compile_batches(tun_session *s, batch *batches, uint32_t n, rt
     for (uint32_t i = 0; i < n; i++) {
         batch *b = &batches[i];
         rtx_err why = b->err.code ? b->err : units[i].err;
-        if (status == RTX_OK && units[i].elf && take_code(s, b, &units[i], &why) == RTX_OK)
+        if (status == RTX_OK && units[i].elf && take_code(s, b, &units[i], &why) == RTX_OK) {
             s->report->compiled += b->n;
-        else
+            if (keep_text)
+                b->job->cands[b->v[0]].source = base_buf_take(&b->text, NULL);
+        } else
             for (uint32_t k = 0; k < b->n; k++)
                 b->job->cands[b->v[k]].why = why;
         base_free(units[i].elf);
@@ -157,7 +161,7 @@ rtx_status tun_phase_compile(tun_session *s, rtx_err *err)
         TRY(make_batches(s, most, &list, &n, err));
         TRY(tun_tick(s, "compile", n ? list[0].job->templ->name : "", 0, n, err));
         if (n)
-            TRY(compile_batches(s, list, n, err));
+            TRY(compile_batches(s, list, n, false, err));
         if (most == 1 || n == 0)
             break;
     }
@@ -174,7 +178,7 @@ rtx_status tun_phase_compile(tun_session *s, rtx_err *err)
 /* The candidate's own fault, or trouble that ends the run? */
 static bool is_verdict(rtx_status s)
 {
-    return s == RTX_NUMERIC || s == RTX_DEVICE || s == RTX_LIMIT;
+    return s == RTX_NUMERIC || s == RTX_DEVICE || s == RTX_LIMIT || s == RTX_INVALID;
 }
 
 /* The small cases of a job, made on first use. */
@@ -513,30 +517,42 @@ static bool wins_somewhere(const tun_job *j, uint32_t v)
     return false;
 }
 
-/* Compile each winner alone: its code is what the bundle carries. */
-static rtx_status compile_winners(tun_session *s, rtx_err *err)
+/* A winner whose code is still that of its compilation unit. */
+static bool is_open(const tun_job *j, uint32_t v)
+{
+    return j->state[v] == TUN_GOOD && !j->cands[v].source && wins_somewhere(j, v);
+}
+
+/* Compile open winners alone: that is what a bundle carries. Those that failed stay open. */
+static rtx_status compile_alone(tun_session *s, rtx_err *err)
 {
     uint32_t n = 0, cap = 0;
     for (uint32_t i = 0; i < s->n_jobs; i++)
         cap += s->jobs[i].space.n;
     AUTO_FREE batch *list = NULL;
     TRY_ALLOC(list = base_zalloc_array(BASE_TAG_TUNE, MAX(cap, 1), sizeof *list), err);
-    for (uint32_t i = 0; i < s->n_jobs; i++) {
-        tun_job *j = &s->jobs[i];
-        for (uint32_t v = 0; v < j->space.n; v++) {
-            tun_cand *c = &j->cands[v];
-            if (c->source || !wins_somewhere(j, v))
-                continue;
-            batch *b = &list[n++];
-            *b = (batch){.job = j, .v = {v}, .n = 1};
-            TRY(render(s, b, err));
-            if (!(c->source = base_strdup(BASE_TAG_TUNE, b->text.data)))
-                return FAIL(err, NOMEM, "out of memory");
-        }
-    }
-    rtx_status status = n ? compile_batches(s, list, n, err) : RTX_OK;
+    for (uint32_t i = 0; i < s->n_jobs; i++)
+        for (uint32_t v = 0; v < s->jobs[i].space.n; v++)
+            if (is_open(&s->jobs[i], v)) {
+                s->jobs[i].cands[v].code.n_bytes = 0;
+                list[n++] = (batch){.job = &s->jobs[i], .v = {v}, .n = 1};
+            }
+    return n ? compile_batches(s, list, n, true, err) : RTX_OK;
+}
+
+/* Twice, since a compiler may be killed from outside; then a winner without code falls. */
+static rtx_status compile_winners(tun_session *s, bool *all_good, rtx_err *err)
+{
+    TRY(compile_alone(s, err));
+    TRY(compile_alone(s, err));
+    for (uint32_t i = 0; i < s->n_jobs; i++)
+        for (uint32_t v = 0; v < s->jobs[i].space.n; v++)
+            if (is_open(&s->jobs[i], v)) {
+                reject(s, &s->jobs[i], v);
+                *all_good = false;
+            }
     tun_lap(s, &s->report->compile_s);
-    return status;
+    return RTX_OK;
 }
 
 static const int64_t *largest(const tun_job *j)
@@ -614,7 +630,7 @@ rtx_status tun_phase_seal(tun_session *s, rtx_err *err)
 {
     for (int attempt = 0; attempt < 4; attempt++) {
         bool all_good = true;
-        TRY(compile_winners(s, err));
+        TRY(compile_winners(s, &all_good, err));
         tun_worker_restart(&s->worker);
         for (uint32_t i = 0; i < s->n_jobs; i++)
             TRY(seal_job(s, &s->jobs[i], &all_good, err));

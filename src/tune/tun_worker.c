@@ -14,7 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define ATTEMPTS 4 /* of a request whose worker was killed by somebody else */
+#define ATTEMPTS 6 /* of a request whose worker was killed by somebody else */
 
 extern char **environ;
 
@@ -247,7 +247,10 @@ rtx_status tun_worker_call(tun_worker *w, fmt_work_req *req, uint64_t timeout_ns
                            uint64_t *out_wall_ns, rtx_err *err)
 {
     rtx_status s = RTX_IO;
+    rtx_err why = {0};
     for (int attempt = 0; attempt < ATTEMPTS && s == RTX_IO; attempt++)
-        s = exchange(w, req, timeout_ns, out, out_wall_ns, err);
+        s = exchange(w, req, timeout_ns, out, out_wall_ns, &why);
+    if (s != RTX_OK && err)
+        *err = why;
     return s;
 }
