@@ -157,7 +157,8 @@ rtx_status seal_tuned(seal *s, lower_result *low, const tun_item *items, pipe_re
 
 static rtx_status ready_kernel(seal *s, lower_result *low, uint32_t slot, fmt_isa isa, uint32_t *out, rtx_err *err)
 {
-    const syn_ready *r = syn_ready_find(low->slots[slot].problem, isa);
+    const syn_ready *r = NULL;
+    TRY(syn_ready_lookup(low->slots[slot].problem, isa, &r, err));
     if (r == NULL)
         return FAIL(err, UNSUPPORTED, "UNSUPPORTED: no precompiled kernel for %s at v%d: %.200s", fmt_str_get(low->plan, low->slots[slot].name), isa,
                     fmt_str_get(low->plan, low->plan->slots[slot].problem));
@@ -238,7 +239,13 @@ static json_t *ports_json(const fmt_plan *p, const fmt_port *ports, uint32_t n)
                 fmt_dim_print(p->dims, ports[i].dim[k], &text);
                 json_array_append_new(shape, json_string(text.data ? text.data : ""));
             }
+            bool failed = text.failed;
             base_buf_done(&text);
+            if (failed) {
+                json_decref(shape);
+                json_decref(all);
+                return NULL; /* which fails json_pack */
+            }
         }
         json_array_append_new(all, json_pack("{s:s, s:s, s:o}", "name", fmt_str_get(p, ports[i].name), "dtype", fmt_dtype_name((fmt_dtype)ports[i].dtype), "shape", shape));
     }

@@ -162,12 +162,8 @@ static size_t folder_len(const char *path)
 }
 
 /* The rename itself is on disk only once its folder is. Some file systems cannot sync folders and say EINVAL. */
-static rtx_status sync_folder(const char *path, rtx_err *err)
+static rtx_status sync_folder(const char *path, const char *folder, rtx_err *err)
 {
-    AUTO_FREE char *folder = base_strdup(BASE_TAG_BASE, path);
-    if (!folder)
-        return FAIL(err, NOMEM, "out of memory");
-    folder[folder_len(path)] = '\0';
     AUTO_FD int fd = open(*folder ? folder : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0 || (fsync(fd) != 0 && errno != EINVAL))
         return FAIL(err, IO, "%s: cannot sync its folder: %s", path, strerror(errno));
@@ -199,6 +195,11 @@ rtx_status base_publish(const char *path, const base_part *parts, size_t n_parts
     base_buf_printf(&temp, ".rtx-%ld-%u-%llx.tmp", (long)getpid(), atomic_fetch_add(&serial, 1),
                     (unsigned long long)base_now_ns());
     TRY(base_buf_ok(&temp, err));
+    AUTO_FREE char *folder =
+        base_strdup(BASE_TAG_BASE, path); /* before anything can be seen at path */
+    if (!folder)
+        return FAIL(err, NOMEM, "out of memory");
+    folder[folder_len(path)] = '\0';
     rtx_status status = write_temp(temp.data, parts, n_parts, err);
     if (status == RTX_OK && rename(temp.data, path) != 0)
         status = FAIL(err, IO, "%s: cannot rename into place: %s", path, strerror(errno));
@@ -206,7 +207,7 @@ rtx_status base_publish(const char *path, const base_part *parts, size_t n_parts
         unlink(temp.data);
         return status;
     }
-    return sync_folder(path, err);
+    return sync_folder(path, folder, err);
 }
 
 static rtx_status make_folder(const char *path, rtx_err *err)

@@ -53,7 +53,11 @@ typedef struct lower_result {
 RTX_MUST_CHECK rtx_status lower_graph(const ir_graph *g, lower_mode mode, lower_consts *consts, lower_result *out, rtx_err *err);
 void lower_result_done(lower_result *r);
 
-/* Would lowering accept this region as one kernel? (the legality callback of pass_fuse; ctx = lower_mode *) */
+/* Would lowering accept this region as one kernel? (the legality callback of pass_fuse; ctx = lower_ask *) */
+typedef struct lower_ask {
+    lower_mode mode;
+    bool nomem; /* an answer was false for lack of memory */
+} lower_ask;
 bool lower_legal(void *ctx, const ir_graph *g, const pass_region *candidate);
 
 /* ---- within the module ---- */

@@ -136,7 +136,7 @@ static rtx_status find_slot(lowering *l, const syn_problem *p, const char *text,
             return RTX_OK;
         }
     fmt_slot s = {.problem = fmt_plan_str(l->plan, text)};
-    syn_measure(p, s.measure);
+    TRY(syn_measure(p, s.measure, err));
     *out = fmt_plan_add_slot(l->plan, &s);
     TRY(fmt_plan_ok(l->plan, err));
     if (l->res->n_slots == l->res->cap_slots) {
@@ -418,7 +418,10 @@ rtx_status lower_graph(const ir_graph *g, lower_mode mode, lower_consts *consts,
 {
     memset(out, 0, sizeof *out);
     pass_regions cut;
-    rtx_status s = pass_fuse(g, mode == LOWER_UNFUSED ? NULL : lower_legal, &mode, &cut, err);
+    lower_ask ask = {.mode = mode};
+    rtx_status s = pass_fuse(g, mode == LOWER_UNFUSED ? NULL : lower_legal, &ask, &cut, err);
+    if (s == RTX_OK && ask.nomem)
+        s = FAIL(err, NOMEM, "out of memory");
     if (s == RTX_OK) {
         fmt_dims *dims = fmt_dims_new();
         out->plan = dims ? fmt_plan_new(dims) : NULL;
@@ -450,12 +453,27 @@ void lower_result_done(lower_result *r)
     memset(r, 0, sizeof *r);
 }
 
-bool lower_legal(void *ctx, const ir_graph *g, const pass_region *candidate)
+/* Is the built region in reach of its mode? */
+static rtx_status served(const lower_built *b, lower_mode mode)
 {
-    lower_mode mode = *(const lower_mode *)ctx;
+    TRY(syn_problem_check(b->problem, NULL));
+    if (mode != LOWER_READY)
+        return RTX_OK;
+    syn_problem *general = NULL;
+    const syn_ready *ready = NULL;
+    int64_t from[COUNT_OF(b->arg)];
+    uint32_t n;
+    TRY(syn_problem_general(b->problem, &general, from, &n, COUNT_OF(from), NULL));
+    rtx_status s = syn_ready_lookup(general, FMT_ISA_V3, &ready, NULL);
+    syn_problem_free(general);
+    return s == RTX_OK && ready == NULL ? RTX_UNSUPPORTED : s;
+}
+
+static rtx_status legal(const ir_graph *g, const pass_region *candidate, lower_mode mode)
+{
     AUTO_FREE lower_view *views = base_zalloc_array(BASE_TAG_PASSES, g->n_nodes, sizeof *views);
     if (views == NULL)
-        return false;
+        return RTX_NOMEM;
     /* Legality is a question of shape and ops: operands count as contiguous, constants as constants. */
     for (uint32_t i = 0; i < candidate->n_nodes; i++)
         for (uint32_t k = 0; k <= ir_node_get(g, candidate->nodes[i])->n_in; k++) {
@@ -465,16 +483,16 @@ bool lower_legal(void *ctx, const ir_graph *g, const pass_region *candidate)
             lower_row_major(g->dims, ir_type_of(g, id), views[id].stride);
         }
     lower_built b;
-    if (lower_build(g, candidate, views, &views[candidate->root], mode != LOWER_READY, &b, NULL) != RTX_OK)
-        return false;
-    bool ok = syn_problem_check(b.problem, NULL) == RTX_OK;
-    if (ok && mode == LOWER_READY) {
-        syn_problem *general = NULL;
-        int64_t from[COUNT_OF(b.arg)];
-        uint32_t n;
-        ok = syn_problem_general(b.problem, &general, from, &n, COUNT_OF(from), NULL) == RTX_OK && syn_ready_find(general, FMT_ISA_V3) != NULL;
-        syn_problem_free(general);
-    }
+    TRY(lower_build(g, candidate, views, &views[candidate->root], mode != LOWER_READY, &b, NULL));
+    rtx_status s = served(&b, mode);
     lower_built_done(&b);
-    return ok;
+    return s;
+}
+
+bool lower_legal(void *ctx, const ir_graph *g, const pass_region *candidate)
+{
+    lower_ask *ask = ctx;
+    rtx_status s = legal(g, candidate, ask->mode);
+    ask->nomem |= s == RTX_NOMEM;
+    return s == RTX_OK;
 }

@@ -504,8 +504,10 @@ rtx_status lower_build(const ir_graph *g, const pass_region *r, const lower_view
     out->packed = -1;
     TRY_ALLOC(out->problem = syn_problem_new(), err);
     AUTO_FREE ir_id *map = base_zalloc_array(BASE_TAG_PASSES, g->n_nodes, sizeof *map);
-    if (map == NULL)
+    if (map == NULL) {
+        lower_built_done(out);
         return FAIL(err, NOMEM, "out of memory");
+    }
     builder b = {.g = g, .r = r, .views = views, .out_view = out_view, .b = out, .d = g->dims, .map = map,
                  .baked = baked};
     rtx_status status = collect_operands(&b, err);

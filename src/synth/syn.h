@@ -66,7 +66,7 @@ uint32_t syn_arg_count(const syn_problem *p);
 uint32_t syn_arg_stride(const syn_problem *p, uint32_t operand, uint32_t axis); /* its argument index */
 /* Argument indices of the sizes that choose among tuned rows: gemm m (and batch), attention batch and keys, else the two
  * most significant symbols; -1 = unused. */
-void syn_measure(const syn_problem *p, int16_t out[2]);
+RTX_MUST_CHECK rtx_status syn_measure(const syn_problem *p, int16_t out[2], rtx_err *err); /* NOMEM only */
 /* Work of the problem for symbol values: floating-point operations and bytes that must move at least once. */
 void syn_cost(const syn_problem *p, const int64_t *sym, double *out_flops, double *out_bytes);
 
@@ -121,5 +121,7 @@ typedef struct syn_ready {
 } syn_ready;
 /* The precompiled kernel of a general problem; NULL if the set has none (then fuse must cut further). */
 const syn_ready *syn_ready_find(const syn_problem *general, fmt_isa isa);
+/* The same, telling a set without it (OK, *out = NULL) from NOMEM. */
+RTX_MUST_CHECK rtx_status syn_ready_lookup(const syn_problem *general, fmt_isa isa, const syn_ready **out, rtx_err *err);
 
 #endif

@@ -213,12 +213,13 @@ static int16_t size_arg(const syn_problem *p, fmt_dim d)
     return fmt_dim_is_sym(p->dims, d, &sym) ? (int16_t)sym : -1;
 }
 
-void syn_measure(const syn_problem *p, int16_t out[2])
+rtx_status syn_measure(const syn_problem *p, int16_t out[2], rtx_err *err)
 {
     syn_form f;
     out[0] = out[1] = -1;
-    if (syn_form_of(p, &f, NULL) != RTX_OK)
-        return;
+    rtx_status s = syn_form_of(p, &f, NULL);
+    if (s != RTX_OK)
+        return s == RTX_NOMEM ? FAIL(err, NOMEM, "out of memory") : RTX_OK;
     int n = 0;
     if (f.family == SYN_GEMM) {
         const ir_type *t = ir_type_of(p->region, f.anchor);
@@ -235,6 +236,7 @@ void syn_measure(const syn_problem *p, int16_t out[2])
         for (uint32_t s = 0; s < fmt_sym_count(p->dims) && n < 2; s++)
             out[n++] = (int16_t)s;
     }
+    return RTX_OK;
 }
 
 /* ---- cost ---- */

@@ -4,11 +4,8 @@
 #include "syn_ready_set.h"
 #include "base_sys.h"
 
-const syn_ready *syn_ready_find(const syn_problem *general, fmt_isa isa)
+static const syn_ready *find(const uint64_t key[2], fmt_isa isa)
 {
-    uint64_t key[2];
-    if (isa < FMT_ISA_V2 || isa > FMT_ISA_V4 || !syn_ready_key(general, key))
-        return NULL;
     for (int i = 0; i < SYN_READY_PARTS; i++) {
         const syn_ready_part *part = &syn_ready_parts[isa - FMT_ISA_V2][i];
         uint32_t lo = 0, hi = *part->n;
@@ -24,4 +21,19 @@ const syn_ready *syn_ready_find(const syn_problem *general, fmt_isa isa)
             return &part->rows[lo].ready;
     }
     return NULL;
+}
+
+rtx_status syn_ready_lookup(const syn_problem *general, fmt_isa isa, const syn_ready **out, rtx_err *err)
+{
+    uint64_t key[2];
+    if (!syn_ready_key(general, key))
+        return FAIL(err, NOMEM, "out of memory");
+    *out = isa < FMT_ISA_V2 || isa > FMT_ISA_V4 ? NULL : find(key, isa);
+    return RTX_OK;
+}
+
+const syn_ready *syn_ready_find(const syn_problem *general, fmt_isa isa)
+{
+    const syn_ready *r = NULL;
+    return syn_ready_lookup(general, isa, &r, NULL) == RTX_OK ? r : NULL;
 }
