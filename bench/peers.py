@@ -2,6 +2,7 @@
 """rtx against ONNX Runtime, measured in blocks, every timed bundle checked in the same run.
 
     bench/peers.py minilm   [--threads 1,2] [--shapes 1x16,1x128] [--rounds N]
+    bench/peers.py encoder  the same over a zoo encoder of MiniLM's size with seeded weights: needs no download
     bench/peers.py exports  the four exports of MiniLM against each other
     bench/peers.py zoo      gpt-block, llama-block, vit, encoder at three random sizes each
     bench/peers.py start    fresh processes: load, first result, whole process
@@ -112,21 +113,33 @@ def save(kind, rows, extra=None):
             json.dump(record, f, indent=1)
 
 
-def run_minilm():
-    model, rows = minilm("eager-legacy"), []
-    path = bundle(model, "minilm-eager-legacy")
+def hidden_states(batch, seq):
+    mask = tokens(batch, seq)["attention_mask"]
+    return {"x": rng.standard_normal((batch, seq, 384)).astype(np.float32), "attention_mask": mask}
+
+
+def run_encoder():
+    model = CACHE + "/encoder.onnx"
+    os.makedirs(CACHE, exist_ok=True)
+    subprocess.run([RTX, "zoo", "export", "zoo:encoder", "--hidden", "384", "--heads", "12", "--ffn", "1536", "--layers", "6", "-o", model], check=True)
+    run_minilm(model, "encoder", hidden_states)
+
+
+def run_minilm(model=None, name="minilm-eager-legacy", feed=tokens):
+    model, rows = model or minilm("eager-legacy"), []
+    path = bundle(model, name, *(["--threads", A.threads] if name == "encoder" else []))
     for threads in map(int, A.threads.split(",")):
         ratios = []
         engines = {"rtx": ours(path, threads), "peer": peer(model, threads), "control": peer(model, threads)}
         for shape in A.shapes.split(","):
             batch, seq = map(int, shape.split("x"))
-            r = race(engines, [tokens(batch, seq) for _ in range(4)], engines["peer"], A.rounds)
+            r = race(engines, [feed(batch, seq) for _ in range(4)], engines["peer"], A.rounds)
             ratios.append(r["peer"]["ratio"])
             rows.append(dict(threads=threads, shape=shape, **r))
             print(f"{threads} threads {shape:>6}: rtx {r['rtx']['median_ms']:7.2f} ms, peer {r['peer']['median_ms']:7.2f} ms, peer/rtx "
                   f"{r['peer']['ratio']:.2f} [{r['peer']['low']:.2f}, {r['peer']['high']:.2f}], control {r['control']['ratio'] / r['peer']['ratio']:.2f}", flush=True)
         print(f"{threads} threads: geometric mean {geomean(ratios):.3f}, least {min(ratios):.2f}", flush=True)
-    save("minilm", rows)
+    save(name, rows)
 
 
 def run_exports():
@@ -198,10 +211,10 @@ def run_start():
 
 
 ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-ap.add_argument("what", choices=("minilm", "exports", "zoo", "start"))
+ap.add_argument("what", choices=("minilm", "encoder", "exports", "zoo", "start"))
 ap.add_argument("--threads", default="1,2")
 ap.add_argument("--shapes", default="1x16,1x32,1x64,1x128,1x256,8x32,8x128")
 ap.add_argument("--rounds", type=int, default=8)
 ap.add_argument("--json")
 A = ap.parse_args()
-{"minilm": run_minilm, "exports": run_exports, "zoo": run_zoo, "start": run_start}[A.what]()
+{"minilm": run_minilm, "encoder": run_encoder, "exports": run_exports, "zoo": run_zoo, "start": run_start}[A.what]()

@@ -190,9 +190,12 @@ static rtx_status read_deterministic(opts *s, json_t *v, rtx_err *err)
 {
     return read_bool("deterministic", &s->o.deterministic, v, err);
 }
-static rtx_status read_unfused(opts *s, json_t *v, rtx_err *err)
+static rtx_status read_baseline(opts *s, json_t *v, rtx_err *err)
 {
-    return read_bool("unfused", &s->o.unfused, v, err);
+    bool on = false;
+    TRY(read_bool("baseline", &on, v, err));
+    s->o.without = on ? PIPE_BASELINE : 0;
+    return RTX_OK;
 }
 static rtx_status read_redo(opts *s, json_t *v, rtx_err *err)
 {
@@ -344,7 +347,7 @@ static rtx_status read_binds(opts *s, json_t *v, rtx_err *err)
     X(tune)                                                                                        \
     X(threads)                                                                                     \
     X(budget)                                                                                      \
-    X(cache) X(shapes) X(buckets) X(bounds) X(deterministic) X(isa) X(unfused) X(redo) X(binds)
+    X(cache) X(shapes) X(buckets) X(bounds) X(deterministic) X(isa) X(baseline) X(redo) X(binds)
 
 static const struct option_row {
     const char *name;
@@ -366,7 +369,7 @@ static rtx_status read_options(json_t *root, opts *s, rtx_err *err)
             i++;
         WANT(i < COUNT_OF(option_rows),
              "there is no option %.60s; known are tune, threads, budget, cache, shapes, buckets, "
-             "bounds, deterministic, isa, unfused, redo and binds",
+             "bounds, deterministic, isa, baseline, redo and binds",
              key);
         TRY(option_rows[i].read(s, v, err));
     }

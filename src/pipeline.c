@@ -113,7 +113,7 @@ rtx_status pipe_front(const char *model, const pipe_options *opt, fe_model **out
     const pass_info *pass = pass_table(&n);
     for (size_t i = 0; s == RTX_OK && i < n; i++) {
         ir_graph *next = NULL;
-        if (opt->unfused && strcmp(pass[i].name, "layout") == 0)
+        if ((opt->without & PIPE_FUSION) && strcmp(pass[i].name, "layout") == 0)
             continue; /* the baseline keeps one call a model op */
         s = pass[i].run(g, &next, err);
         if (s == RTX_OK && base_env_int(BASE_ENV_SPEC, 0, 3) > 0)
@@ -243,7 +243,7 @@ rtx_status pipe_tune_slots(const lower_result *low, const pipe_buckets *b, const
     tun_options to = {.mode = o->tune == PIPE_FULL ? TUN_FULL : TUN_QUICK, .isa = o->isa, .budget_s = o->budget_s,
                       .cache = o->cache, .deterministic = o->deterministic, .redo = o->redo, .progress = o->progress,
                       .progress_ctx = o->progress_ctx, .cancel = &pipe_cancelled};
-    if (o->unfused) {
+    if (o->without & PIPE_PARAMETERS) {
         to.variants = static_rule;
         to.variants_name = "static";
     }
@@ -251,7 +251,10 @@ rtx_status pipe_tune_slots(const lower_result *low, const pipe_buckets *b, const
     for (uint32_t i = 0; i < out->n; i++)
         for (uint32_t k = 0; k < out->items[i].n_points; k++)
             if (out->items[i].result.picks[k].kernel >= out->items[i].result.n_kernels)
-                return FAIL(err, UNSUPPORTED, "no candidate for %s was accepted", fmt_str_get(low->plan, low->slots[i].name));
+                return FAIL(err, UNSUPPORTED, "no candidate for %s was accepted%s%s", fmt_str_get(low->plan, low->slots[i].name),
+                            report->stopped[0] ? "; " : "", report->stopped);
+    if (report->stopped[0])
+        base_warn("tuning stopped: %s", report->stopped);
     return RTX_OK;
 }
 
@@ -288,6 +291,16 @@ static void chain_done(chain *c)
     fe_close(c->model);
 }
 
+/* Lifetimes that never end: no buffer serves twice. */
+static void keep_buffers(fmt_plan *p)
+{
+    for (uint32_t i = 0; i < p->n_values; i++)
+        if (p->values[i].kind == FMT_VAL_TEMP && p->n_steps > 0) {
+            p->values[i].first = 0;
+            p->values[i].last = p->n_steps - 1;
+        }
+}
+
 static rtx_status run_chain(chain *c, const char *model, const pipe_options *o, const char *out_path, pipe_report *rep, rtx_err *err)
 {
     uint64_t t = base_now_ns();
@@ -298,7 +311,9 @@ static rtx_status run_chain(chain *c, const char *model, const pipe_options *o, 
     t = base_now_ns();
     bool tune = o->tune != PIPE_OFF;
     if (tune)
-        TRY(lower_graph(c->graph, o->unfused ? LOWER_UNFUSED : LOWER_BAKED, &c->consts, &c->baked, err));
+        TRY(lower_graph(c->graph, o->without & PIPE_FUSION ? LOWER_UNFUSED : LOWER_BAKED, &c->consts, &c->baked, err));
+    if (tune && (o->without & PIPE_MEMORY_PLAN))
+        keep_buffers(c->baked.plan);
     rep->lower_s = seconds_since(t);
     t = base_now_ns();
     if (tune) {

@@ -16,13 +16,22 @@ enum { PIPE_LIST_MAX = 32, PIPE_VALUES_MAX = 24 };
 
 typedef struct pipe_sizes { const char *name; int64_t value[PIPE_VALUES_MAX]; int n; } pipe_sizes;
 
+/* What a tuned program has over the baseline, apart. */
+enum {
+    PIPE_FUSION = 1,      /* without: each raised op is a kernel of its own, dots do not merge */
+    PIPE_PARAMETERS = 2,  /* without: the best static rule's variant of each template */
+    PIPE_MEMORY_PLAN = 4, /* without: every value keeps a buffer of its own for the whole run */
+    PIPE_BASELINE = PIPE_FUSION | PIPE_PARAMETERS | PIPE_MEMORY_PLAN
+};
+
 typedef struct pipe_options {
     pipe_tune tune;
     int threads[PIPE_VALUES_MAX], n_threads; /* 0 = 1 and all CPUs */
     pipe_sizes shapes[PIPE_LIST_MAX], buckets[PIPE_LIST_MAX], bounds[PIPE_LIST_MAX]; /* input; symbol; symbol lo, hi */
     int n_shapes, n_buckets, n_bounds;
     double budget_s;
-    bool deterministic, redo, unfused;
+    bool deterministic, redo;
+    unsigned without; /* pipe_gain bits that are left out: what `rtx bench` compares with */
     const char *cache; /* NULL = default, "" = none */
     fmt_isa isa;       /* 0 = host */
     fe_bind binds[PIPE_LIST_MAX];
@@ -57,8 +66,8 @@ typedef struct pipe_buckets {
 } pipe_buckets;
 RTX_MUST_CHECK rtx_status pipe_buckets_of(const ir_graph *g, const pipe_options *opt, pipe_buckets *out, rtx_err *err);
 
-/* Kernels for every slot of a lowered graph at every bucket and thread count; items stand in the order of the slots. With
- * opt->unfused only the static rule's variant is offered. UNSUPPORTED when a slot is left without a kernel (no compiler, or
+/* Kernels for every slot of a lowered graph at every bucket and thread count; items stand in the order of the slots. Without
+ * PIPE_PARAMETERS only the static rule's variant is offered. UNSUPPORTED when a slot is left without a kernel (no compiler, or
  * every candidate refused): the caller then uses the precompiled plan. */
 typedef struct pipe_tuned {
     tun_item *items;

@@ -15,7 +15,7 @@ extern "C" {
 /* Compile model (an ONNX file, or "zoo:NAME[,key=value…]") to out_path, which is replaced atomically and only on success.
  *   options    JSON object, NULL = defaults. Keys: tune "off"|"quick"|"full"; threads [1,2]; budget (seconds); cache
  *              (folder, "" = none); shapes {input: "1x128"}; buckets {symbol: [..]}; bounds {symbol: [lo,hi]};
- *              deterministic (bool); isa "v2"|"v3"|"v4"; unfused (bool: the baseline);
+ *              deterministic (bool); isa "v2"|"v3"|"v4"; baseline (bool: no fusion, static parameters, no reuse of buffers);
  *              binds {input: {"dtype","shape","data"}}: inputs that become constants
  *   report     JSON object with cache_keys, cache_hits, kernels, seconds and warnings; NULL allowed
  *   errors     UNSUPPORTED lists every unsupported node; CANCELLED after rtx_cancel; see docs/cli.md */

@@ -30,7 +30,7 @@ def _shape_text(shape):
 
 
 def options_text(tune="quick", threads=None, cache=None, shapes=None, buckets=None, bounds=None, deterministic=False, binds=None,
-                 budget=None, isa=None, unfused=False):
+                 budget=None, isa=None, baseline=False):
     """The JSON object of include/rtx/compile.h; absent keys are defaults."""
     import json
 
@@ -53,8 +53,8 @@ def options_text(tune="quick", threads=None, cache=None, shapes=None, buckets=No
         options["deterministic"] = True
     if isa is not None:
         options["isa"] = isa
-    if unfused:
-        options["unfused"] = True
+    if baseline:
+        options["baseline"] = True
     return json.dumps(options)
 
 
@@ -99,7 +99,7 @@ def compile_file(model, options, out):
 
 
 def compile(path, tune="quick", threads=None, device=None, cache=None, shapes=None, buckets=None, bounds=None,
-            deterministic=False, binds=None, out=None, budget=None, isa=None, unfused=False):
+            deterministic=False, binds=None, out=None, budget=None, isa=None, baseline=False):
     """Compile an ONNX file, a ModelProto or "zoo:NAME" and open the result.
 
     tune      "off", "quick" or "full"
@@ -111,7 +111,7 @@ def compile(path, tune="quick", threads=None, device=None, cache=None, shapes=No
     budget    seconds that tuning may take
     """
     check_device(device)
-    options = options_text(tune, threads, cache, shapes, buckets, bounds, deterministic, binds, budget, isa, unfused)
+    options = options_text(tune, threads, cache, shapes, buckets, bounds, deterministic, binds, budget, isa, baseline)
     run_threads = max(threads) if hasattr(threads, "__iter__") else threads
     import tempfile
 

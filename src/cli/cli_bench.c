@@ -1,6 +1,7 @@
 /* rtx bench: a tuned program against the baseline, as a ratio that can be trusted.
  *   layer     top
- *   baseline  each raised operation one call of its template with the best static rule, unfused
+ *   baseline  each raised operation one call of its template with the best static rule, every value with its own buffer
+ *   apart     programs between baseline and tuned tell what the memory plan, fusion and parameters each gave
  *   method    pairs of runs on fresh inputs, in random order within each pair; the ratio of a pair cancels slow spells of the
  *             machine. Reported: median ratio with the 95 % bootstrap interval of that median
  *   checked   outputs of the very programs that are timed agree with each other in every pair */
@@ -8,7 +9,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-const char cli_bench_usage[] = "MODEL [--size SYM=16,64]... [--pairs N] [--json [FILE]]";
+const char cli_bench_usage[] = "MODEL [--size SYM=16,64]... [--apart] [--pairs N] [--json [FILE]]";
 const char cli_bench_text[] =
     "Compile MODEL (or zoo:NAME) twice, tuned and as the unfused baseline, then run both in "
     "randomly\n"
@@ -20,6 +21,7 @@ const cli_option cli_bench_options[] = {
      "values of a free size (default: batch 1, others 16 to 256)"},
     {"pairs", 0, CLI_COUNT, false, "N", "pairs a size, at least 30 (default 40)"},
     {"baseline", 0, CLI_FLAG, false, NULL, "time the baseline alone"},
+    {"apart", 0, CLI_FLAG, false, NULL, "also what memory plan, fusion and parameters each gave"},
     {"seed", 0, CLI_COUNT, false, "N", "seed of order and inputs (default 1)"},
     {"json", 0, CLI_FILE_OPT, false, "FILE",
      "one JSON object, to FILE (ends in .json, or -) or stdout"},
@@ -32,14 +34,28 @@ enum { CASES_MAX = 64, PAIRS_MAX = 10000, RESAMPLES = 2000 };
 typedef struct timed {
     rtx_program *program;
     cli_result result;
-    double *ms;
+    double *ms, *ratio; /* of each round; ratio = baseline time over this one's */
+    double median_ms, median_ratio;
 } timed;
+
+/* The programs: what each leaves out of the tuned one. In the order of what is added, each gain is a ratio of neighbours. */
+enum { TUNED, BASE, WITH_MEMORY, WITH_FUSION, SIDES };
+static const struct side_info {
+    const char *file, *gain;
+    unsigned without;
+} side_info[SIDES] = {
+    [TUNED] = {"tuned.rtxgc", "parameters", 0},
+    [BASE] = {"baseline.rtxgc", "", PIPE_BASELINE},
+    [WITH_MEMORY] = {"memory.rtxgc", "memory plan", PIPE_FUSION | PIPE_PARAMETERS},
+    [WITH_FUSION] = {"fusion.rtxgc", "fusion", PIPE_PARAMETERS},
+};
 
 typedef struct bench {
     pipe_options o;
     fe_model *fe;
     cli_scratch scratch;
-    timed side[2]; /* tuned, baseline */
+    timed side[SIDES];
+    int n_sides; /* 2, or all of them for --apart */
     cli_case cases[CASES_MAX];
     uint32_t n_cases, n_sym, sym[64];
     int threads;
@@ -47,18 +63,17 @@ typedef struct bench {
     bool alone; /* baseline only */
     cli_rng rng;
     json_t *rows;
-    double *ratio;
     double log_sum, load; /* load: of the system before anything is timed, -1 = unknown */
 } bench;
 
 static void bench_done(bench *b)
 {
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < SIDES; i++) {
         cli_result_done(&b->side[i].result);
         rtx_program_close(b->side[i].program);
         base_free(b->side[i].ms);
+        base_free(b->side[i].ratio);
     }
-    base_free(b->ratio);
     fe_close(b->fe);
     cli_scratch_done(&b->scratch);
     json_decref(b->rows);
@@ -127,9 +142,8 @@ static rtx_status time_one(const bench *b, timed *t, const cli_feed *f, double *
 }
 
 /* The two programs round differently; both are validated against the oracle elsewhere. A wrong one shows here at once. */
-static rtx_status check_pair(const bench *b, double *worst, rtx_err *err)
+static rtx_status check_pair(const cli_result *x, const cli_result *y, double *worst, rtx_err *err)
 {
-    const cli_result *x = &b->side[0].result, *y = &b->side[1].result;
     for (size_t i = 0; i < x->n; i++) {
         ir_tensor want = {0};
         TRY(ir_tensor_from(y->t[i].data, (fmt_dtype)y->t[i].dtype, y->t[i].rank, y->t[i].dim, &want,
@@ -147,7 +161,7 @@ static rtx_status check_pair(const bench *b, double *worst, rtx_err *err)
 }
 
 /* Median of resampled pairs, RESAMPLES times; the 2.5 and 97.5 percentiles of those medians. */
-static rtx_status interval(bench *b, double *lo, double *hi, rtx_err *err)
+static rtx_status interval(bench *b, const double *ratio, double *lo, double *hi, rtx_err *err)
 {
     size_t n = (size_t)b->pairs;
     AUTO_FREE double *draw = base_alloc_array(BASE_TAG_CLI, n, sizeof *draw);
@@ -156,7 +170,7 @@ static rtx_status interval(bench *b, double *lo, double *hi, rtx_err *err)
         return FAIL(err, NOMEM, "out of memory");
     for (int r = 0; r < RESAMPLES; r++) {
         for (size_t i = 0; i < n; i++)
-            draw[i] = b->ratio[cli_rand(&b->rng) % n];
+            draw[i] = ratio[cli_rand(&b->rng) % n];
         cli_sort(draw, n);
         medians[r] = cli_quantile(draw, n, 0.5);
     }
@@ -173,49 +187,67 @@ static rtx_status run_pairs(bench *b, const cli_case *c, uint32_t index, double 
          i++) { /* two untimed pairs: launches are prepared, pages are touched */
         cli_feed feed = {0};
         rtx_status s = cli_feed_make(fe_graph(b->fe), c, &b->rng, &feed, err);
-        double ms[2] = {0};
-        int first = b->alone ? 1 : (int)(cli_rand(&b->rng) & 1);
-        for (int k = 0; s == RTX_OK && k < (b->alone ? 1 : 2); k++) {
-            timed *t = &b->side[first ^ k];
+        double ms[SIDES] = {0};
+        int first = b->alone ? BASE : (int)(cli_rand(&b->rng) % (unsigned)b->n_sides);
+        for (int k = 0; s == RTX_OK && k < (b->alone ? 1 : b->n_sides); k++) {
+            int at = (first + k) % b->n_sides;
+            timed *t = &b->side[at];
             if (t->result.t == NULL)
                 s = cli_result_new(t->program, &feed, &t->result, err);
             if (s == RTX_OK)
-                s = time_one(b, t, &feed, &ms[first ^ k], err);
+                s = time_one(b, t, &feed, &ms[at], err);
         }
-        if (s == RTX_OK && !b->alone)
-            s = check_pair(b, worst, err);
+        for (int k = 0; s == RTX_OK && !b->alone && k < b->n_sides; k++)
+            if (k != BASE)
+                s = check_pair(&b->side[k].result, &b->side[BASE].result, worst, err);
         cli_feed_done(&feed);
         TRY(s);
         if (pipe_cancelled)
             return FAIL(err, CANCELLED, "cancelled");
         if (i < 0)
             continue;
-        b->side[0].ms[i] = ms[0];
-        b->side[1].ms[i] = ms[1];
-        b->ratio[i] = b->alone ? 1 : ms[1] / ms[0];
+        for (int k = 0; k < b->n_sides; k++) {
+            b->side[k].ms[i] = ms[k];
+            b->side[k].ratio[i] = b->alone ? 1 : ms[BASE] / ms[k];
+        }
         cli_step("bench", "", index * (uint32_t)b->pairs + (uint32_t)i + 1,
                  b->n_cases * (uint32_t)b->pairs);
     }
     return RTX_OK;
 }
 
+/* What each step from baseline to tuned gave, as ratios of neighbours whose product is the whole. */
+static json_t *gains(const bench *b, bool print)
+{
+    static const int order[] = {BASE, WITH_MEMORY, WITH_FUSION, TUNED};
+    json_t *all = json_object();
+    for (size_t i = 1; i < COUNT_OF(order); i++) {
+        double gain = b->side[order[i]].median_ratio / b->side[order[i - 1]].median_ratio;
+        json_object_set_new(all, side_info[order[i]].gain, json_real(gain));
+        if (print)
+            printf("    %-12s %.3f\n", side_info[order[i]].gain, gain);
+    }
+    return all;
+}
+
 static rtx_status bench_case(bench *b, uint32_t index, bool print, rtx_err *err)
 {
     const ir_graph *g = fe_graph(b->fe);
     const cli_case *c = &b->cases[index];
-    double worst = 0, lo = 1, hi = 1, median[2];
-    for (int k = 0; k < 2; k++)
+    double worst = 0, lo = 1, hi = 1;
+    for (int k = 0; k < SIDES; k++)
         cli_result_done(&b->side[k].result);
     TRY(run_pairs(b, c, index, &worst, err));
     size_t n = (size_t)b->pairs;
     if (!b->alone)
-        TRY(interval(b, &lo, &hi, err));
-    for (int k = 0; k < 2; k++) {
+        TRY(interval(b, b->side[TUNED].ratio, &lo, &hi, err));
+    for (int k = 0; k < b->n_sides; k++) {
         cli_sort(b->side[k].ms, n);
-        median[k] = cli_quantile(b->side[k].ms, n, 0.5);
+        cli_sort(b->side[k].ratio, n);
+        b->side[k].median_ms = cli_quantile(b->side[k].ms, n, 0.5);
+        b->side[k].median_ratio = cli_quantile(b->side[k].ratio, n, 0.5);
     }
-    cli_sort(b->ratio, n);
-    double ratio = cli_quantile(b->ratio, n, 0.5);
+    double ratio = b->side[TUNED].median_ratio, median[2] = {b->side[TUNED].median_ms, b->side[BASE].median_ms};
     b->log_sum += log(ratio);
     json_t *sizes = json_object();
     AUTO_BUF base_buf label;
@@ -231,32 +263,34 @@ static rtx_status bench_case(bench *b, uint32_t index, bool print, rtx_err *err)
                                        ratio, "interval", lo, hi, "difference", worst);
     json_array_append_new(b->rows, row);
     cli_progress_end();
+    bool apart = b->n_sides == SIDES;
     if (print && b->alone)
         printf("%-24s baseline %9.3f ms\n", label.len ? label.data : "fixed sizes", median[1]);
     else if (print)
         printf("%-24s tuned %9.3f ms  baseline %9.3f ms  ratio %.3f [%.3f, %.3f]\n",
                label.len ? label.data : "fixed sizes", median[0], median[1], ratio, lo, hi);
+    if (apart)
+        json_object_set_new(row, "gains", gains(b, print));
     fflush(stdout);
     return RTX_OK;
 }
 
-/* ---- the two programs ---- */
+/* ---- the programs ---- */
 
 static rtx_status prepare(bench *b, const char *model, rtx_err *err)
 {
-    static const char *const file[] = {"tuned.rtxgc", "baseline.rtxgc"};
-    for (int k = b->alone ? 1 : 0; k < 2; k++) {
+    for (int k = b->alone ? BASE : TUNED; k < b->n_sides; k++) {
         pipe_report rep;
-        const char *path = cli_scratch_path(&b->scratch, file[k]);
-        cli_step(k ? "compile the baseline of" : "compile", model, 0, 0);
-        b->o.unfused = k == 1; /* the baseline: each op one call of its template with the static rule's variant */
+        const char *path = cli_scratch_path(&b->scratch, side_info[k].file);
+        cli_step(k == BASE ? "compile the baseline of" : "compile", model, 0, 0);
+        b->o.without = side_info[k].without;
         TRY(pipe_compile(model, &b->o, path, &rep, err));
         TRY(rtx_program_open(path, b->threads, &b->side[k].program, err));
     }
-    for (int k = 0; k < 2; k++)
-        TRY_ALLOC(b->side[k].ms = base_zalloc_array(BASE_TAG_CLI, (size_t)b->pairs, sizeof(double)),
-                  err);
-    TRY_ALLOC(b->ratio = base_zalloc_array(BASE_TAG_CLI, (size_t)b->pairs, sizeof(double)), err);
+    for (int k = 0; k < b->n_sides; k++) {
+        TRY_ALLOC(b->side[k].ms = base_zalloc_array(BASE_TAG_CLI, (size_t)b->pairs, sizeof(double)), err);
+        TRY_ALLOC(b->side[k].ratio = base_zalloc_array(BASE_TAG_CLI, (size_t)b->pairs, sizeof(double)), err);
+    }
     return RTX_OK;
 }
 
@@ -280,6 +314,7 @@ static rtx_status bench_all(cli_args *a, bench *b, rtx_err *err)
         return cli_usage(err, "--pairs wants 30 to %d: fewer give no interval worth printing",
                          PAIRS_MAX);
     b->alone = cli_has(a, "baseline");
+    b->n_sides = !b->alone && cli_has(a, "apart") ? SIDES : BASE + 1;
     b->rng.s = (uint64_t)cli_count(a, "seed", 1);
     b->threads = b->o.n_threads ? b->o.threads[b->o.n_threads - 1] : 0;
     TRY_ALLOC(b->rows = json_array(), err);

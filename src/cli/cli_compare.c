@@ -211,7 +211,7 @@ static rtx_status compile_exposed(compare *c, const char *path, rtx_err *err)
 static rtx_status check_nodes(compare *c, int threads, rtx_err *err)
 {
     pipe_options o = c->o;
-    o.unfused = true;
+    o.without = PIPE_FUSION;
     TRY(pipe_front(c->model, &o, &c->front, &c->graph, err));
     TRY(expose(c, err));
     c->n_nodes = c->exposed->n_outputs;

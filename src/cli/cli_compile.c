@@ -23,7 +23,7 @@ const char cli_compile_text[] =
 const cli_option cli_compile_options[] = {
     {"out", 'o', CLI_TEXT, false, "FILE", "where the bundle goes"},
     CLI_MODEL_OPTIONS,
-    {"baseline", 0, CLI_FLAG, false, NULL, "the unfused program that `rtx bench` compares with"},
+    {"baseline", 0, CLI_FLAG, false, NULL, "the baseline program that `rtx bench` compares with"},
     {"pin", 0, CLI_TEXT, false, "FILE", "take the kernel choices of an earlier bundle"},
 };
 const size_t cli_compile_n_options = COUNT_OF(cli_compile_options);
@@ -108,7 +108,7 @@ static rtx_status compile_to(cli_args *a, const char *model, const pipe_options 
 {
     json_t *report = NULL;
     pipe_options with = *o;
-    with.unfused = cli_has(a, "baseline"); /* each op one call of its template with the static rule's variant */
+    with.without = cli_has(a, "baseline") ? PIPE_BASELINE : 0;
     TRY(pipe_compile_report(model, &with, out, &report, err));
     return put_report(a, report, out, err);
 }
