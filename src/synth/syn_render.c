@@ -365,6 +365,7 @@ void syn_unit_begin(base_buf *text, fmt_isa isa)
 {
     size_t n;
     const syn_prelude *p = syn_prelude_table(&n);
+    base_buf_puts(text, "#ifndef __clang__\n#pragma GCC optimize(\"no-tree-loop-distribute-patterns\")\n#endif\n");
     base_buf_printf(text, "#define LEVEL %d\n", isa);
     for (size_t i = 0; i < n; i++)
         put_file(text, p[i].file, 1, p[i].text, p[i].text_bytes);
@@ -395,11 +396,11 @@ rtx_status syn_unit_add(base_buf *text, const syn_problem *p, const syn_variant 
     return base_buf_ok(text, err);
 }
 
-/* -fno-tree-loop-distribute-patterns and -ffreestanding keep calls of memset and memcpy out; -fno-trapping-math lets
- * selections become blends. Contraction to FMA is wanted (CPU.md A1.2), reassociation is not. */
+/* -ffreestanding, and for gcc the pragma in syn_unit_begin, keep calls of memset and memcpy out; gcc and clang accept all of
+ * these. -fno-trapping-math lets selections become blends. Contraction to FMA is wanted (CPU.md A1.2), reassociation is not. */
 #define COMMON_FLAGS \
     " -mtune=generic -std=gnu17 -O3 -w -fPIC -shared -nostdlib -ffreestanding -fno-math-errno -fno-trapping-math" \
-    " -ffp-contract=fast -fno-tree-loop-distribute-patterns -fno-jump-tables -fno-asynchronous-unwind-tables" \
+    " -ffp-contract=fast -fno-jump-tables -fno-asynchronous-unwind-tables" \
     " -fno-stack-protector -fno-ident -g0 -s -Wl,--build-id=none -Wl,-z,noseparate-code -Wl,-z,norelro"
 
 const char *syn_flags(fmt_isa isa)

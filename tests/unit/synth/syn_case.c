@@ -294,6 +294,25 @@ static void call(test_case *c, const case_code *code, const k_call *call_in)
     }
 }
 
+/* Another split gives equal bits. */
+static bool same_again(test_case *c, const case_code *code, const k_call *k, const operand *outputs)
+{
+    AUTO_BUF base_buf before;
+    base_buf_init(&before, BASE_TAG_SYNTH, SIZE_MAX);
+    for (uint32_t i = 0; i < c->p->n_out; i++) {
+        base_buf_put(&before, outputs[i].lo, outputs[i].bytes);
+        memset(outputs[i].lo, POISON, outputs[i].bytes);
+    }
+    call(c, code, k);
+    const char *at = before.data;
+    for (uint32_t i = 0; i < c->p->n_out; at += outputs[i].bytes, i++)
+        if (outputs[i].bytes && memcmp(at, outputs[i].lo, outputs[i].bytes) != 0) {
+            printf("  output %u: another split gives other bits\n", i);
+            return false;
+        }
+    return true;
+}
+
 bool case_check(test_case *c, const case_code *code, const int64_t *from, uint32_t n_from)
 {
     const syn_problem *p = c->p;
@@ -358,6 +377,7 @@ bool case_check(test_case *c, const case_code *code, const int64_t *from, uint32
         buf[i] = o[i].first;
     if (ok)
         call(c, code, &(k_call){.buf = buf, .arg = args, .trap = &trap});
+    ok = ok && (!rng_one_in(c->r, 4) || same_again(c, code, &(k_call){.buf = buf, .arg = args, .trap = &trap}, o + p->n_in));
     for (uint32_t i = 0; ok && i < p->n_out; i++)
         ok = (untouched(&o[p->n_in + i]) || (printf("  output %u: wrote between elements\n", i), false)) && compare(&o[p->n_in + i], &out[i], s.largest);
     if (trap) {

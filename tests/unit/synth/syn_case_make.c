@@ -315,7 +315,8 @@ static void make_attention(test_case *c)
     }
     bool mask = rng_one_in(c->r, 2), adjacent = !rng_one_in(c->r, 4);
     int flags = adjacent ? UNIT_LAST : 0;
-    ir_id q = operand(c, FMT_F32, 4, (fmt_dim[]){b, h, sq, d}, flags), k = operand(c, FMT_F32, 4, (fmt_dim[]){b, hk, sk, d}, flags);
+    ir_id q = operand(c, FMT_F32, 4, (fmt_dim[]){b, h, sq, d}, flags | NO_ZERO); /* equal terms make scores that exp magnifies */
+    ir_id k = operand(c, FMT_F32, 4, (fmt_dim[]){b, hk, sk, d}, flags | NO_ZERO);
     ir_id v = operand(c, FMT_F32, 4, (fmt_dim[]){b, hk, sk, dv}, flags);
     ir_id in[4] = {q, k, v, mask ? operand(c, FMT_F32, 4, (fmt_dim[]){b, h, sq, sk}, 0) : 0};
     output(c, ir_emit(c->p->region, IR_attention, in, 3 + mask, &(ir_attrs){.f = {0.4}, .i = {rng_int(c->r, 0, 1), rng_int(c->r, 0, 1)}}), flags);

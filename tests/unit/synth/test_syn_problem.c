@@ -207,6 +207,42 @@ static void test_cost_and_measure(void **state)
     syn_problem_free(p);
 }
 
+/* An index out of range is clamped and reported, also where there is no element to clamp to. */
+static void test_bad_index_traps(void **state)
+{
+    (void)state;
+    static const char text[] = "problem 1\nsyms 1 free 0\nstrides 0 2 1 ; 1 ; 0 2 1 ;\nsym s0 0..\nfunc @region(%0 \"i0\": f32[1,s0,2], "
+                               "%1 \"i1\": i64[3]) {\n  %2 = gather %0 %1 {axis=1} : f32[1,3,2]\n  return %2 \"o0\"\n}\n";
+    syn_problem *p, *q;
+    int64_t from[64], args[64];
+    uint32_t n;
+    rtx_err err = {0};
+    if (syn_problem_parse(text, sizeof text - 1, &p, &err) != RTX_OK || syn_problem_general(p, &q, from, &n, COUNT_OF(from), &err) != RTX_OK)
+        fail_msg("%s", err.text);
+    for (int64_t rows = 0; rows <= 3; rows += 3) {
+        const int64_t own[] = {rows, 0, 2, 1, 1, 0, 2, 1};
+        for (uint32_t i = 0; i < n; i++)
+            args[i] = from[i] >= 0 ? own[from[i]] : -(from[i] + 1);
+        const syn_ready *r = syn_ready_find(q, FMT_ISA_V2);
+        case_code code;
+        assert_non_null(r);
+        assert_true(case_map(r->code, r->code_bytes, r->plan_entry, r->run_entry, &code));
+        float x[] = {1, 2, 3, 4, 5, 6}, y[6] = {0};
+        int64_t index[] = {5, -7, -1};
+        void *buf[] = {x, index, y};
+        uint32_t trap = 0;
+        k_plan plan;
+        code.plan(args, 1, &plan);
+        code.run(&(k_call){.buf = buf, .arg = args, .trap = &trap}, 0, plan.units);
+        assert_int_equal(trap, 1);
+        if (rows)
+            assert_memory_equal(y, ((const float[]){5, 6, 1, 2, 5, 6}), sizeof y);
+        case_unmap(&code);
+    }
+    syn_problem_free(p);
+    syn_problem_free(q);
+}
+
 /* Rendering walks through every failing allocation without a crash or a leak of what it made. */
 static void test_allocation_failures(void **state)
 {
@@ -243,7 +279,7 @@ int main(void)
         cmocka_unit_test(test_text_round_trip), cmocka_unit_test(test_bad_text_is_refused),
         cmocka_unit_test(test_set_is_general_and_complete), cmocka_unit_test(test_every_level_has_the_set),
         cmocka_unit_test(test_expressions), cmocka_unit_test(test_variants), cmocka_unit_test(test_packing),
-        cmocka_unit_test(test_cost_and_measure), cmocka_unit_test(test_allocation_failures),
+        cmocka_unit_test(test_cost_and_measure), cmocka_unit_test(test_bad_index_traps), cmocka_unit_test(test_allocation_failures),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
