@@ -80,6 +80,7 @@ typedef struct tun_report {
     double wall_s, compile_s, validate_s, measure_s,
         other_s; /* the ledger: parts sum to ≥ 95 % of wall */
     uint32_t warnings;
+    char stopped[240]; /* why the search ended early, for the caller's warning; "" = it did not */
 } tun_report;
 
 /* Tune all items; rounds interleave over all keys. Answers in the cache need neither compiler nor worker. Where there is

@@ -135,6 +135,9 @@ static void quarantine(tun_cache *c, const char *path)
     static uint32_t serial;
     char to[640];
     const char *name = strrchr(path, '/');
+    if (!c->warned)
+        base_warn("cache %s: damaged entries are set aside and made anew (%s)", c->root, path);
+    c->warned = true;
     snprintf(to, sizeof to, "%s/v%d/quarantine/%s.%d.%u", c->root, TUN_SCHEMA,
              name ? name + 1 : path, (int)getpid(), serial++);
     if (c->quarantined >= KEEP_BAD || rename(path, to) != 0)

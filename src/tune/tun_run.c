@@ -457,7 +457,8 @@ static rtx_status search_missing(tun_session *s, rtx_err *trouble, rtx_err *err)
         status = search(s, trouble);
     if (status == RTX_COMPILE || status == RTX_NOT_FOUND || status == RTX_UNSUPPORTED ||
         status == RTX_IO) {
-        base_warn("tuning stopped: %s: %s", rtx_status_text(status), trouble->text);
+        snprintf(s->report->stopped, sizeof s->report->stopped, "%s: %.180s",
+                 rtx_status_text(status), trouble->text);
         s->report->warnings++;
         return RTX_OK;
     }
