@@ -15,7 +15,7 @@ extern char **environ;
 
 #define ARGS_MAX 128
 #define ROWS_MAX 1024
-#define SYMBOL "kernel"
+#define SYMBOL   "kernel"
 
 typedef struct row {
     uint64_t key[2];
@@ -43,16 +43,20 @@ static rtx_status compile(const job *j, const char *src, const char *so, rtx_err
     for (char **c = j->cc; *c && n < 16; c++)
         argv[n++] = *c;
     snprintf(flags, sizeof flags, "%s", syn_flags(j->isa));
-    for (char *save = NULL, *w = strtok_r(flags, " ", &save); w && n < ARGS_MAX - 4; w = strtok_r(NULL, " ", &save))
+    for (char *save = NULL, *w = strtok_r(flags, " ", &save); w && n < ARGS_MAX - 4;
+         w = strtok_r(NULL, " ", &save))
         argv[n++] = w;
     argv[n++] = "-o";
     argv[n++] = (char *)(uintptr_t)so;
     argv[n++] = (char *)(uintptr_t)src;
     argv[n] = NULL;
     pid_t pid;
-    if (posix_spawnp(&pid, argv[0], NULL, NULL, argv, environ) != 0 || waitpid(pid, &status, 0) != pid)
+    if (posix_spawnp(&pid, argv[0], NULL, NULL, argv, environ) != 0 ||
+        waitpid(pid, &status, 0) != pid)
         return FAIL(err, IO, "cannot run %s", argv[0]);
-    return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? RTX_OK : FAIL(err, INTERNAL, "%s fails on %s", argv[0], src);
+    return WIFEXITED(status) && WEXITSTATUS(status) == 0
+               ? RTX_OK
+               : FAIL(err, INTERNAL, "%s fails on %s", argv[0], src);
 }
 
 static rtx_status read_object(const char *so, row *r, rtx_err *err)
@@ -82,7 +86,8 @@ static void name_of(const syn_problem *p, char *out, size_t cap)
     }
     ir_id first = p->n_in ? g->inputs[0].id : g->outputs[0].id;
     if (n < cap)
-        snprintf(out + n, cap - n, "%s%s", n ? "" : "copy_", fmt_dtype_name(ir_type_of(g, first)->dtype));
+        snprintf(out + n, cap - n, "%s%s", n ? "" : "copy_",
+                 fmt_dtype_name(ir_type_of(g, first)->dtype));
 }
 
 /* Put the values of "NAME=v NAME=v" into a variant. */
@@ -91,7 +96,8 @@ static void override(syn_variant *v, const char *params)
     for (const char *w = params; *w; w += strcspn(w, " "), w += *w == ' ') {
         size_t n = strcspn(w, "=");
         for (uint32_t i = 0; i < v->templ->n_params; i++)
-            if (strlen(v->templ->params[i].name) == n && memcmp(v->templ->params[i].name, w, n) == 0)
+            if (strlen(v->templ->params[i].name) == n &&
+                memcmp(v->templ->params[i].name, w, n) == 0)
                 v->value[i] = atoll(w + n + 1);
     }
 }
@@ -99,7 +105,7 @@ static void override(syn_variant *v, const char *params)
 static void rare_variant(syn_variant *v)
 {
 #define GEMM(packed, any_k, epilogue)
-#define RARE(which, params)                                                                         \
+#define RARE(which, params)                                                                        \
     if (strcmp(v->templ->name, which) == 0)                                                        \
         override(v, params);
 #include "syn_ready.def"
@@ -167,21 +173,28 @@ static rtx_status write_table(const job *j, rtx_err *err)
 {
     AUTO_BUF base_buf b;
     base_buf_init(&b, BASE_TAG_SYNTH, SIZE_MAX);
-    base_buf_puts(&b, "/* Made by tools/kgen_main.c. Do not edit. */\n#include \"syn_ready_set.h\"\n\n");
+    base_buf_puts(
+        &b, "/* Made by tools/kgen_main.c. Do not edit. */\n#include \"syn_ready_set.h\"\n\n");
     for (uint32_t i = 0; i < j->n; i++) {
-        base_buf_printf(&b, "static const _Alignas(64) uint8_t code_%u[%zu] =\n", i, j->rows[i].bytes);
+        base_buf_printf(&b, "static const _Alignas(64) uint8_t code_%u[%zu] =\n", i,
+                        j->rows[i].bytes);
         put_code(&b, &j->rows[i]);
         base_buf_puts(&b, ";\n");
     }
-    base_buf_printf(&b, "\nextern const syn_ready_row syn_ready_rows_v%d_%u[];\nextern const uint32_t syn_ready_rows_v%d_%u_n;\n", j->isa,
-                    j->part, j->isa, j->part);
+    base_buf_printf(&b,
+                    "\nextern const syn_ready_row syn_ready_rows_v%d_%u[];\nextern const uint32_t "
+                    "syn_ready_rows_v%d_%u_n;\n",
+                    j->isa, j->part, j->isa, j->part);
     base_buf_printf(&b, "const syn_ready_row syn_ready_rows_v%d_%u[] = {\n", j->isa, j->part);
     for (uint32_t i = 0; i < j->n; i++) {
         const row *r = &j->rows[i];
-        base_buf_printf(&b, "    {{0x%016llxu, 0x%016llxu}, {\"%s\", \"%s\", \"%s\", code_%u, %zu, %u, %u}},\n",
-                        (unsigned long long)r->key[0], (unsigned long long)r->key[1], r->name, r->templ, r->params, i, r->bytes, r->plan, r->run);
+        base_buf_printf(
+            &b, "    {{0x%016llxu, 0x%016llxu}, {\"%s\", \"%s\", \"%s\", code_%u, %zu, %u, %u}},\n",
+            (unsigned long long)r->key[0], (unsigned long long)r->key[1], r->name, r->templ,
+            r->params, i, r->bytes, r->plan, r->run);
     }
-    base_buf_printf(&b, "};\nconst uint32_t syn_ready_rows_v%d_%u_n = %u;\n", j->isa, j->part, j->n);
+    base_buf_printf(&b, "};\nconst uint32_t syn_ready_rows_v%d_%u_n = %u;\n", j->isa, j->part,
+                    j->n);
     TRY(base_buf_ok(&b, err));
     return base_publish(j->out, &(base_part){b.data, b.len}, 1, err);
 }
@@ -193,7 +206,8 @@ static rtx_status run(job *j, rtx_err *err)
     qsort(j->rows, j->n, sizeof *j->rows, by_key);
     for (uint32_t i = 1; i < j->n; i++)
         if (by_key(&j->rows[i - 1], &j->rows[i]) == 0)
-            return FAIL(err, INTERNAL, "%s and %s are one problem", j->rows[i - 1].name, j->rows[i].name);
+            return FAIL(err, INTERNAL, "%s and %s are one problem", j->rows[i - 1].name,
+                        j->rows[i].name);
     return write_table(j, err);
 }
 
@@ -204,7 +218,11 @@ int main(int argc, char **argv)
         return 2;
     }
     rtx_err err = {0};
-    job j = {.isa = (fmt_isa)atoi(argv[1]), .part = (uint32_t)atoi(argv[2]), .parts = (uint32_t)atoi(argv[3]), .out = argv[4], .cc = argv + 5};
+    job j = {.isa = (fmt_isa)atoi(argv[1]),
+             .part = (uint32_t)atoi(argv[2]),
+             .parts = (uint32_t)atoi(argv[3]),
+             .out = argv[4],
+             .cc = argv + 5};
     rtx_status status = j.parts > 0 ? run(&j, &err) : FAIL(&err, INVALID, "no parts");
     size_t bytes = 0;
     for (uint32_t i = 0; j.rows && i < j.n; i++) {

@@ -10,8 +10,8 @@
 #include "ir.h"
 
 #define SYN_OPERANDS_MAX 24
-#define SYN_PARAMS_MAX 12
-#define SYN_SYMS_MAX 12
+#define SYN_PARAMS_MAX   12
+#define SYN_SYMS_MAX     12
 
 /* A region in one of the normal forms below. region inputs, then outputs, are the operands. All shapes are logical shapes
  * after views; how an operand lies in memory is its strides: a constant, or FMT_DIM_BAD for "known at run time only".
@@ -37,43 +37,59 @@ typedef struct syn_problem {
     fmt_dims *dims;
     uint32_t n_in, n_out;
     fmt_dim stride[SYN_OPERANDS_MAX][FMT_RANK_MAX]; /* constant ids of `dims`, or FMT_DIM_BAD */
-    bool packed[SYN_OPERANDS_MAX];                  /* constant in packed-B form (SYN_PACK_COLS columns a panel) */
-    bool free_attrs; /* general form: the float attribute of layernorm, rmsnorm and attention (as bits of an f32) and then, for
+    bool packed[SYN_OPERANDS_MAX]; /* constant in packed-B form (SYN_PACK_COLS columns a panel) */
+    bool
+        free_attrs; /* general form: the float attribute of layernorm, rmsnorm and attention (as bits of an f32) and then, for
                         attention, the number of key heads and nan_zero are arguments after the strides; the region's do not count */
 } syn_problem;
 
 const char *syn_port_name(bool output, uint32_t index); /* "i0", "o0"…; static */
 
-#define SYN_PACK_COLS 16 /* packed B: ceil(N/16) panels, each K rows of 16 floats, zero-padded; 64-byte aligned */
+#define SYN_PACK_COLS                                                                              \
+    16 /* packed B: ceil(N/16) panels, each K rows of 16 floats, zero-padded; 64-byte aligned */
 /* Floats of a packed [K,N] matrix, and the packing itself (b row-major with the given strides in elements). */
 uint64_t syn_pack_floats(int64_t k, int64_t n);
-void syn_pack_b(const float *b, int64_t k, int64_t n, int64_t stride_k, int64_t stride_n, float *out);
+void syn_pack_b(const float *b, int64_t k, int64_t n, int64_t stride_k, int64_t stride_n,
+                float *out);
 
 syn_problem *syn_problem_new(void); /* empty region over a fresh pool; NULL = out of memory */
 void syn_problem_free(syn_problem *p);
 /* Canonical text (the key of everything) and its inverse. */
 rtx_status syn_problem_text(const syn_problem *p, base_buf *out, rtx_err *err);
-RTX_MUST_CHECK rtx_status syn_problem_parse(const char *text, size_t len, syn_problem **out, rtx_err *err);
+RTX_MUST_CHECK rtx_status syn_problem_parse(const char *text, size_t len, syn_problem **out,
+                                            rtx_err *err);
 /* Check that the problem is in a normal form; UNSUPPORTED with the reason if not. */
 RTX_MUST_CHECK rtx_status syn_problem_check(const syn_problem *p, rtx_err *err);
 /* The same problem with every size a symbol and every stride unknown (inner strides that a template requires to be 1 stay),
  * padded to the ranks of the precompiled set. new_args[i] tells where argument i of the general problem comes from:
  * ≥ 0: argument of p with that index; otherwise the constant -(v + 1). Kernels of both are interchangeable this way. */
-RTX_MUST_CHECK rtx_status syn_problem_general(const syn_problem *p, syn_problem **out, int64_t *new_args, uint32_t *n_args,
+RTX_MUST_CHECK rtx_status syn_problem_general(const syn_problem *p, syn_problem **out,
+                                              int64_t *new_args, uint32_t *n_args,
                                               uint32_t cap_args, rtx_err *err);
 /* Arguments: symbols, then strides of every operand (rank entries each), as fmt_kabi.h says; then free attributes. */
 uint32_t syn_arg_count(const syn_problem *p);
-uint32_t syn_arg_stride(const syn_problem *p, uint32_t operand, uint32_t axis); /* its argument index */
+uint32_t syn_arg_stride(const syn_problem *p, uint32_t operand,
+                        uint32_t axis); /* its argument index */
 /* Argument indices of the sizes that choose among tuned rows: gemm m (and batch), attention batch and keys, else the two
  * most significant symbols; -1 = unused. */
-RTX_MUST_CHECK rtx_status syn_measure(const syn_problem *p, int16_t out[2], rtx_err *err); /* NOMEM only */
+RTX_MUST_CHECK rtx_status syn_measure(const syn_problem *p, int16_t out[2],
+                                      rtx_err *err); /* NOMEM only */
 /* Work of the problem for symbol values: floating-point operations and bytes that must move at least once. */
 void syn_cost(const syn_problem *p, const int64_t *sym, double *out_flops, double *out_bytes);
 
 /* ---- templates: parsed at build time from the headers in kernels/ ---- */
 
-typedef struct syn_param { const char *name; int64_t def; const int64_t *values; uint32_t n_values; const char *doc; } syn_param;
-typedef struct syn_seed { const char *condition; /* over LEVEL, symbols by role (M, N, K, S…), or "" */ int64_t value[SYN_PARAMS_MAX]; } syn_seed;
+typedef struct syn_param {
+    const char *name;
+    int64_t def;
+    const int64_t *values;
+    uint32_t n_values;
+    const char *doc;
+} syn_param;
+typedef struct syn_seed {
+    const char *condition; /* over LEVEL, symbols by role (M, N, K, S…), or "" */
+    int64_t value[SYN_PARAMS_MAX];
+} syn_seed;
 typedef struct syn_template {
     const char *name; /* "cpu/gemm" */
     const char *file; /* "kernels/cpu/gemm.k.c" */
@@ -102,14 +118,15 @@ bool syn_variant_legal(const syn_problem *p, const syn_variant *v, fmt_isa isa, 
 /* Best static rule: the first seed whose condition holds for these symbol values (NULL = at large sizes). */
 void syn_variant_default(const syn_problem *p, fmt_isa isa, const int64_t *sym, syn_variant *out);
 /* Distinct legal variants in canonical order, seeds first; at most cap. Returns how many. */
-size_t syn_variant_list(const syn_problem *p, fmt_isa isa, const int64_t *sym, syn_variant *out, size_t cap);
+size_t syn_variant_list(const syn_problem *p, fmt_isa isa, const int64_t *sym, syn_variant *out,
+                        size_t cap);
 void syn_variant_print(const syn_variant *v, base_buf *b); /* "MR=6 NP=4 …" */
 bool syn_variant_parse(const syn_template *t, const char *text, syn_variant *out);
 
 /* One compilation unit: prelude once, then kernels. A kernel named f exports f_plan and f_run (fmt_kabi.h). */
 void syn_unit_begin(base_buf *text, fmt_isa isa);
-RTX_MUST_CHECK rtx_status syn_unit_add(base_buf *text, const syn_problem *p, const syn_variant *v, fmt_isa isa,
-                                       const char *kernel_name, rtx_err *err);
+RTX_MUST_CHECK rtx_status syn_unit_add(base_buf *text, const syn_problem *p, const syn_variant *v,
+                                       fmt_isa isa, const char *kernel_name, rtx_err *err);
 const char *syn_flags(fmt_isa isa); /* compiler options, space separated; part of every key */
 
 /* ---- precompiled set: the same renderer, run at build time ---- */
@@ -122,6 +139,7 @@ typedef struct syn_ready {
 /* The precompiled kernel of a general problem; NULL if the set has none (then fuse must cut further). */
 const syn_ready *syn_ready_find(const syn_problem *general, fmt_isa isa);
 /* The same, telling a set without it (OK, *out = NULL) from NOMEM. */
-RTX_MUST_CHECK rtx_status syn_ready_lookup(const syn_problem *general, fmt_isa isa, const syn_ready **out, rtx_err *err);
+RTX_MUST_CHECK rtx_status syn_ready_lookup(const syn_problem *general, fmt_isa isa,
+                                           const syn_ready **out, rtx_err *err);
 
 #endif

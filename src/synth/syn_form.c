@@ -9,14 +9,15 @@ static const char *const family_templates[SYN_FAMILY_COUNT] = {
 #undef SYN_FAMILY_ROW
 };
 
-const char *syn_family_template(syn_family f)
-{
-    return family_templates[f];
-}
+const char *syn_family_template(syn_family f) { return family_templates[f]; }
 
 #define NO(...) FAIL(err, UNSUPPORTED, __VA_ARGS__)
 
-typedef enum part { PART_DEAD, PART_EPILOGUE, PART_PROLOGUE } part; /* prologue: the anchor needs it */
+typedef enum part {
+    PART_DEAD,
+    PART_EPILOGUE,
+    PART_PROLOGUE
+} part; /* prologue: the anchor needs it */
 
 typedef struct checker {
     const syn_problem *p;
@@ -58,7 +59,8 @@ static rtx_status find_anchor(checker *c)
         if (c->part[id] == PART_DEAD || is_plain(c->g, id))
             continue;
         if (c->f->anchor)
-            return NO("a region with both %s and %s", ir_op_get(c->f->op)->name, ir_op_get(ir_op_of(c->g, id))->name);
+            return NO("a region with both %s and %s", ir_op_get(c->f->op)->name,
+                      ir_op_get(ir_op_of(c->g, id))->name);
         c->f->anchor = id;
         c->f->op = ir_op_of(c->g, id);
     }
@@ -80,7 +82,8 @@ static rtx_status check_dims(const checker *c)
         if (fmt_dtype_bytes(t->dtype) == 0)
             return NO("operand %u has dtype %s", o, fmt_dtype_name(t->dtype));
         for (int k = 0; k < t->rank; k++)
-            if (!fmt_dim_is_const(p->dims, t->dim[k], NULL) && !fmt_dim_is_sym(p->dims, t->dim[k], NULL))
+            if (!fmt_dim_is_const(p->dims, t->dim[k], NULL) &&
+                !fmt_dim_is_sym(p->dims, t->dim[k], NULL))
                 return NO("axis %d of operand %u is neither a number nor a symbol", k, o);
     }
     return RTX_OK;
@@ -96,7 +99,8 @@ static rtx_status check_part(const checker *c, part which, const fmt_dim *dims, 
 {
     rtx_err *err = c->err;
     for (ir_id id = 1; id < c->g->n_nodes; id++) {
-        if (c->part[id] != which || id == c->f->anchor || ir_op_of(c->g, id) == IR_input || is_scalar_const(c->g, id))
+        if (c->part[id] != which || id == c->f->anchor || ir_op_of(c->g, id) == IR_input ||
+            is_scalar_const(c->g, id))
             continue;
         const char *name = ir_op_get(ir_op_of(c->g, id))->name;
         if (!is_plain(c->g, id))
@@ -104,7 +108,8 @@ static rtx_status check_part(const checker *c, part which, const fmt_dim *dims, 
         if (!same_dims(ir_type_of(c->g, id), dims, rank))
             return NO("%s has another shape than its region", name);
         if (!syn_expr_exists(c->g, id))
-            return NO("%s of %s", name, fmt_dtype_name(ir_type_of(c->g, ir_in(c->g, id, 0))->dtype));
+            return NO("%s of %s", name,
+                      fmt_dtype_name(ir_type_of(c->g, ir_in(c->g, id, 0))->dtype));
         if (ir_op_of(c->g, id) != IR_iota)
             continue;
         if (c->f->n_slots == SYN_SLOTS_MAX)
@@ -152,7 +157,8 @@ static rtx_status check_reduce(const checker *c)
 {
     rtx_err *err = c->err;
     const ir_attrs *at = ir_attrs_of(c->g, c->f->anchor);
-    const ir_type *x = ir_type_of(c->g, ir_in(c->g, c->f->anchor, 0)), *y = ir_type_of(c->g, c->f->anchor);
+    const ir_type *x = ir_type_of(c->g, ir_in(c->g, c->f->anchor, 0)),
+                  *y = ir_type_of(c->g, c->f->anchor);
     bool arg = c->f->op == IR_argmax || c->f->op == IR_argmin;
     c->f->family = arg ? SYN_ARGREDUCE : SYN_REDUCE;
     c->f->outer = y->rank;
@@ -250,15 +256,18 @@ static rtx_status check_alone(const checker *c)
         return x->rank ? RTX_OK : NO("rope of a scalar");
     case SYN_GATHER:
         return x->rank == 3 && at->i[0] == 1 && ir_type_of(g, g->inputs[1].id)->rank == 1
-                   ? RTX_OK : NO("gather in another form than [o,A,i] by [j]");
+                   ? RTX_OK
+                   : NO("gather in another form than [o,A,i] by [j]");
     case SYN_GATHER_ND: {
         const ir_type *idx = ir_type_of(g, g->inputs[1].id);
         return at->i[0] == 1 && idx->rank == 3 && fmt_dim_is(c->p->dims, idx->dim[2], x->rank - 2)
-                   ? RTX_OK : NO("gather_nd in another form than [b,d…,i] by [b,j,r]");
+                   ? RTX_OK
+                   : NO("gather_nd in another form than [b,d…,i] by [b,j,r]");
     }
     case SYN_CUMSUM:
     case SYN_TOPK:
-        return x->rank == 3 && at->i[0] == 1 ? RTX_OK : NO("%s in another form than [o,A,i] axis 1", name);
+        return x->rank == 3 && at->i[0] == 1 ? RTX_OK
+                                             : NO("%s in another form than [o,A,i] axis 1", name);
     default:
         return RTX_OK;
     }
@@ -268,27 +277,48 @@ static rtx_status classify(const checker *c)
 {
     rtx_err *err = c->err;
     switch (c->f->op) {
-    case IR_NONE: return check_eltwise(c);
+    case IR_NONE:
+        return check_eltwise(c);
     case IR_reduce_sum:
     case IR_reduce_mean:
     case IR_reduce_max:
     case IR_reduce_min:
     case IR_reduce_prod:
     case IR_argmax:
-    case IR_argmin: return check_reduce(c);
+    case IR_argmin:
+        return check_reduce(c);
     case IR_softmax:
     case IR_layernorm:
-    case IR_rmsnorm: return check_row(c);
-    case IR_dot: return check_gemm(c);
-    case IR_attention: c->f->family = SYN_ATTENTION; break;
-    case IR_rope: c->f->family = SYN_ROPE; break;
-    case IR_gather: c->f->family = SYN_GATHER; break;
-    case IR_gather_nd: c->f->family = SYN_GATHER_ND; break;
-    case IR_gather_elements: c->f->family = SYN_GATHER_ELEMENTS; break;
-    case IR_cumsum: c->f->family = SYN_CUMSUM; break;
-    case IR_topk: c->f->family = SYN_TOPK; break;
-    case IR_dimvals: c->f->family = SYN_DIMVALS; break;
-    default: return NO("no template for %s", ir_op_get(c->f->op)->name);
+    case IR_rmsnorm:
+        return check_row(c);
+    case IR_dot:
+        return check_gemm(c);
+    case IR_attention:
+        c->f->family = SYN_ATTENTION;
+        break;
+    case IR_rope:
+        c->f->family = SYN_ROPE;
+        break;
+    case IR_gather:
+        c->f->family = SYN_GATHER;
+        break;
+    case IR_gather_nd:
+        c->f->family = SYN_GATHER_ND;
+        break;
+    case IR_gather_elements:
+        c->f->family = SYN_GATHER_ELEMENTS;
+        break;
+    case IR_cumsum:
+        c->f->family = SYN_CUMSUM;
+        break;
+    case IR_topk:
+        c->f->family = SYN_TOPK;
+        break;
+    case IR_dimvals:
+        c->f->family = SYN_DIMVALS;
+        break;
+    default:
+        return NO("no template for %s", ir_op_get(c->f->op)->name);
     }
     return check_alone(c);
 }
@@ -297,8 +327,10 @@ rtx_status syn_form_of(const syn_problem *p, syn_form *out, rtx_err *err)
 {
     const ir_graph *g = p->region;
     TRY(ir_ok(g, err));
-    if (p->n_in != g->n_inputs || p->n_out != g->n_outputs || p->n_out == 0 || p->n_in + p->n_out > SYN_OPERANDS_MAX)
-        return FAIL(err, INVALID, "a region of %u inputs and %u outputs does not fit its problem", g->n_inputs, g->n_outputs);
+    if (p->n_in != g->n_inputs || p->n_out != g->n_outputs || p->n_out == 0 ||
+        p->n_in + p->n_out > SYN_OPERANDS_MAX)
+        return FAIL(err, INVALID, "a region of %u inputs and %u outputs does not fit its problem",
+                    g->n_inputs, g->n_outputs);
     AUTO_FREE uint8_t *parts = base_zalloc(BASE_TAG_SYNTH, g->n_nodes);
     if (parts == NULL)
         return FAIL(err, NOMEM, "out of memory");

@@ -37,8 +37,9 @@ typedef struct syn_form {
     syn_family family;
     ir_op op;     /* of the anchor; IR_NONE for elementwise work */
     ir_id anchor; /* 0 for elementwise work */
-    uint8_t outer; /* axes before the line (eltwise: all but the last) or, for reduce, before the reduced ones */
-    uint32_t n_ops, n_slots; /* operands; operands and iotas */
+    uint8_t
+        outer; /* axes before the line (eltwise: all but the last) or, for reduce, before the reduced ones */
+    uint32_t n_ops, n_slots;        /* operands; operands and iotas */
     ir_id slot_node[SYN_SLOTS_MAX]; /* iota of a slot ≥ n_ops */
 } syn_form;
 
@@ -62,10 +63,12 @@ uint32_t syn_free_count(const syn_problem *p, const syn_form *f); /* arguments a
 
 /* ---- text of sizes, strides and values (syn_line.c) ---- */
 
-typedef struct syn_text { char s[40]; } syn_text;
-syn_text syn_dim_text(const syn_problem *p, fmt_dim d);                       /* "384" or "(arg[0])" */
-syn_text syn_stride_text(const syn_problem *p, uint32_t o, int axis);         /* axis < 0 = "0" */
-const char *syn_ctype(fmt_dtype t);                                           /* "float", "uint16_t"…; how it is stored */
+typedef struct syn_text {
+    char s[40];
+} syn_text;
+syn_text syn_dim_text(const syn_problem *p, fmt_dim d);               /* "384" or "(arg[0])" */
+syn_text syn_stride_text(const syn_problem *p, uint32_t o, int axis); /* axis < 0 = "0" */
+const char *syn_ctype(fmt_dtype t); /* "float", "uint16_t"…; how it is stored */
 /* The expression of an elementwise node over operand texts a, b, c; false when the op has none for the dtype. */
 bool syn_expr(const ir_graph *g, ir_id id, const char *const operand[3], base_buf *out);
 bool syn_expr_exists(const ir_graph *g, ir_id id);
@@ -86,8 +89,8 @@ void syn_emit_run(base_buf *b, const syn_problem *p, const syn_form *f, const sy
 /* Has any slot that the run moves along a constant stride? Then the nest must keep that axis (fixed). */
 bool syn_run_is_fixed(const syn_problem *p, const syn_form *f, const int8_t axis[SYN_SLOTS_MAX]);
 /* void name(arg, nest): sizes and strides of loop axes. axis[l][slot] is the slot's axis for loop axis l, -1 = none. */
-void syn_emit_nest(base_buf *b, const syn_problem *p, const syn_form *f, const char *name, int n_axes, const fmt_dim *dims,
-                   int8_t (*axis)[SYN_SLOTS_MAX]);
+void syn_emit_nest(base_buf *b, const syn_problem *p, const syn_form *f, const char *name,
+                   int n_axes, const fmt_dim *dims, int8_t (*axis)[SYN_SLOTS_MAX]);
 /* The epilogue function of gemm: prelude contract in kernels/cpu/gemm.k.c. */
 void syn_emit_tile_epilogue(base_buf *b, const syn_problem *p, const syn_form *f);
 /* T combine(T a, T b) from the expression of an op. */
@@ -95,7 +98,10 @@ void syn_emit_combine(base_buf *b, ir_op op, fmt_dtype t);
 
 /* ---- the prelude, from kgen ---- */
 
-typedef struct syn_prelude { const char *file, *text; size_t text_bytes; } syn_prelude;
+typedef struct syn_prelude {
+    const char *file, *text;
+    size_t text_bytes;
+} syn_prelude;
 const syn_prelude *syn_prelude_table(size_t *out_count);
 
 /* ---- small integer expressions of template headers (syn_variant.c) ---- */

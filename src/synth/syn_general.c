@@ -26,8 +26,8 @@ typedef struct general {
     int64_t *args;
     uint32_t n_args, cap_args;
     layout operand[SYN_OPERANDS_MAX], before, after; /* shapes of prologue and epilogue */
-    int64_t axis;    /* of the anchor, in the new shape */
-    fmt_dim sizes[FMT_RANK_MAX]; /* of topk and dimvals */
+    int64_t axis;                                    /* of the anchor, in the new shape */
+    fmt_dim sizes[FMT_RANK_MAX];                     /* of topk and dimvals */
     rtx_err *err;
 } general;
 
@@ -60,10 +60,7 @@ static fmt_dim new_size(general *w, int64_t source)
     return fmt_dim_sym(w->q->dims, fmt_sym_new(w->q->dims, name, 0, FMT_DIM_LIMIT));
 }
 
-static fmt_dim old_size(general *w, fmt_dim d)
-{
-    return new_size(w, size_source(w, d));
-}
+static fmt_dim old_size(general *w, fmt_dim d) { return new_size(w, size_source(w, d)); }
 
 /* Append old axes [from, to) of t to l, padded in front to n axes; `moved` (or -1) goes last. False if they are too many. */
 static bool append_axes(general *w, layout *l, const ir_type *t, int from, int to, int n, int moved)
@@ -112,7 +109,8 @@ static rtx_status shape_eltwise(general *w)
 {
     const ir_type *t = syn_operand_type(w->p, w->p->n_in);
     layout l = {0};
-    int moved = w->f.n_slots > w->f.n_ops ? (int)ir_attrs_of(w->g, w->f.slot_node[w->f.n_ops])->i[0] : -1;
+    int moved =
+        w->f.n_slots > w->f.n_ops ? (int)ir_attrs_of(w->g, w->f.slot_node[w->f.n_ops])->i[0] : -1;
     if (!append_axes(w, &l, t, 0, t->rank, FMT_RANK_MAX, moved))
         return TOO_MANY(w);
     all_operands(w, &l);
@@ -124,7 +122,8 @@ static rtx_status shape_reduce(general *w)
     const ir_type *x = ir_type_of(w->g, ir_in(w->g, w->f.anchor, 0));
     int outer = w->f.outer, n_outer = w->f.family == SYN_REDUCE ? 4 : 7;
     layout l = {0};
-    if (!append_axes(w, &l, x, 0, outer, n_outer, -1) || !append_axes(w, &l, x, outer, x->rank, FMT_RANK_MAX - n_outer, -1))
+    if (!append_axes(w, &l, x, 0, outer, n_outer, -1) ||
+        !append_axes(w, &l, x, outer, x->rank, FMT_RANK_MAX - n_outer, -1))
         return TOO_MANY(w);
     all_operands(w, &l);
     w->axis = n_outer;
@@ -165,15 +164,19 @@ static layout batched(const layout *batch, int missing, const fmt_dim *dims)
 
 static rtx_status shape_gemm(general *w)
 {
-    const ir_type *t = ir_type_of(w->g, w->f.anchor), *a = ir_type_of(w->g, ir_in(w->g, w->f.anchor, 0));
+    const ir_type *t = ir_type_of(w->g, w->f.anchor),
+                  *a = ir_type_of(w->g, ir_in(w->g, w->f.anchor, 0));
     int nb = t->rank - 2;
     layout batch = {0};
     (void)append_axes(w, &batch, t, 0, nb, 2, -1);
-    fmt_dim m = old_size(w, t->dim[nb]), k = old_size(w, a->dim[nb + 1]), n = old_size(w, t->dim[nb + 1]);
+    fmt_dim m = old_size(w, t->dim[nb]), k = old_size(w, a->dim[nb + 1]),
+            n = old_size(w, t->dim[nb + 1]);
     layout c = batched(&batch, 2 - nb, (fmt_dim[2]){m, n});
     all_operands(w, &c);
-    w->operand[syn_operand_of(w->p, ir_in(w->g, w->f.anchor, 0))] = batched(&batch, 2 - nb, (fmt_dim[2]){m, k});
-    w->operand[syn_operand_of(w->p, ir_in(w->g, w->f.anchor, 1))] = batched(&batch, 2 - nb, (fmt_dim[2]){k, n});
+    w->operand[syn_operand_of(w->p, ir_in(w->g, w->f.anchor, 0))] =
+        batched(&batch, 2 - nb, (fmt_dim[2]){m, k});
+    w->operand[syn_operand_of(w->p, ir_in(w->g, w->f.anchor, 1))] =
+        batched(&batch, 2 - nb, (fmt_dim[2]){k, n});
     return RTX_OK;
 }
 
@@ -194,13 +197,18 @@ static void keep_axes(general *w, uint32_t o, const char *letters, fmt_dim by_le
 
 static rtx_status shape_named(general *w)
 {
-    static const char *const attention[5] = {"BHQD", "BHKD", "BHKV", "BHQK", "BHQV"}, *const gather[3] = {"OAI", "J", "OJI"},
-                      *const cumsum[2] = {"OAI", "OAI"}, *const topk[2] = {"OAI", "OKI"};
+    static const char *const attention[5] = {"BHQD", "BHKD", "BHKV", "BHQK", "BHQV"},
+                             *const gather[3] = {"OAI", "J", "OJI"},
+                             *const cumsum[2] = {"OAI", "OAI"}, *const topk[2] = {"OAI", "OKI"};
     fmt_dim by_letter[26];
     for (int i = 0; i < 26; i++)
         by_letter[i] = FMT_DIM_BAD;
-    const char *const *names = w->f.family == SYN_ATTENTION ? attention : w->f.family == SYN_GATHER ? gather : w->f.family == SYN_CUMSUM ? cumsum : topk;
-    for (uint32_t o = 0; o < w->f.n_ops; o++) /* attention without mask: the output is the fifth name all the same */
+    const char *const *names = w->f.family == SYN_ATTENTION ? attention
+                               : w->f.family == SYN_GATHER  ? gather
+                               : w->f.family == SYN_CUMSUM  ? cumsum
+                                                            : topk;
+    for (uint32_t o = 0; o < w->f.n_ops;
+         o++) /* attention without mask: the output is the fifth name all the same */
         keep_axes(w, o, names[w->f.family == SYN_ATTENTION && o == w->p->n_in ? 4 : o], by_letter);
     w->axis = 1;
     w->sizes[0] = by_letter['K' - 'A'];
@@ -249,10 +257,20 @@ static rtx_status shape_dimvals(general *w)
 }
 
 static rtx_status (*const shapes[SYN_FAMILY_COUNT])(general *) = {
-    [SYN_ELTWISE] = shape_eltwise, [SYN_COPY] = shape_eltwise,         [SYN_REDUCE] = shape_reduce, [SYN_ARGREDUCE] = shape_reduce,
-    [SYN_ROW] = shape_row,         [SYN_ROPE] = shape_row,             [SYN_GEMM] = shape_gemm,     [SYN_ATTENTION] = shape_named,
-    [SYN_GATHER] = shape_named,    [SYN_GATHER_ND] = shape_gather_nd,  [SYN_GATHER_ELEMENTS] = shape_gather_elements,
-    [SYN_CUMSUM] = shape_named,    [SYN_TOPK] = shape_named,           [SYN_DIMVALS] = shape_dimvals,
+    [SYN_ELTWISE] = shape_eltwise,
+    [SYN_COPY] = shape_eltwise,
+    [SYN_REDUCE] = shape_reduce,
+    [SYN_ARGREDUCE] = shape_reduce,
+    [SYN_ROW] = shape_row,
+    [SYN_ROPE] = shape_row,
+    [SYN_GEMM] = shape_gemm,
+    [SYN_ATTENTION] = shape_named,
+    [SYN_GATHER] = shape_named,
+    [SYN_GATHER_ND] = shape_gather_nd,
+    [SYN_GATHER_ELEMENTS] = shape_gather_elements,
+    [SYN_CUMSUM] = shape_named,
+    [SYN_TOPK] = shape_named,
+    [SYN_DIMVALS] = shape_dimvals,
 };
 
 /* ---- region ---- */
@@ -288,20 +306,34 @@ static ir_id new_anchor(general *w, ir_id id, const ir_id *in)
         for (int k = 0; k < at.n_list; k++)
             at.list[k] = w->axis + k;
         break;
-    case SYN_ROW: at.f[0] = 1.0; break;
-    case SYN_ATTENTION: at.f[0] = 1.0; at.i[1] = 0; break;
+    case SYN_ROW:
+        at.f[0] = 1.0;
+        break;
+    case SYN_ATTENTION:
+        at.f[0] = 1.0;
+        at.i[1] = 0;
+        break;
     case SYN_ROPE:
-    case SYN_GEMM: break;
-    case SYN_TOPK: at.dims[0] = w->sizes[0]; at.i[0] = w->axis; break;
-    case SYN_DIMVALS: memcpy(at.dims, w->sizes, sizeof at.dims); break;
-    default: at.i[0] = w->axis; break;
+    case SYN_GEMM:
+        break;
+    case SYN_TOPK:
+        at.dims[0] = w->sizes[0];
+        at.i[0] = w->axis;
+        break;
+    case SYN_DIMVALS:
+        memcpy(at.dims, w->sizes, sizeof at.dims);
+        break;
+    default:
+        at.i[0] = w->axis;
+        break;
     }
     return ir_emit(w->q->region, w->f.op, in, n_in, &at);
 }
 
 static bool commutes(ir_op op)
 {
-    return op == IR_add || op == IR_mul || op == IR_max || op == IR_min || op == IR_eq || op == IR_ne || op == IR_and || op == IR_or || op == IR_xor;
+    return op == IR_add || op == IR_mul || op == IR_max || op == IR_min || op == IR_eq ||
+           op == IR_ne || op == IR_and || op == IR_or || op == IR_xor;
 }
 
 static ir_id new_node(general *w, ir_id id, const ir_id *map, bool before)
@@ -319,7 +351,8 @@ static ir_id new_node(general *w, ir_id id, const ir_id *map, bool before)
         const ir_const *c = ir_const_of(w->g, id);
         return ir_const_copy(r, ir_type_of(w->g, id), c->data, c->bytes);
     }
-    for (uint32_t k = 0; k < n; k++) /* also where the old shape was a scalar's and needed no broadcast */
+    for (uint32_t k = 0; k < n;
+         k++) /* also where the old shape was a scalar's and needed no broadcast */
         if (in[k] != 0 && ir_op_of(r, in[k]) == IR_const)
             in[k] = ir_broadcast(r, in[k], l->dim, (uint32_t)l->rank);
     if (op == IR_broadcast)
@@ -332,7 +365,8 @@ static ir_id new_node(general *w, ir_id id, const ir_id *map, bool before)
                 at.i[0] = k;
         return ir_emit(r, IR_iota, NULL, 0, &at);
     }
-    if (commutes(op) && in[1] > in[0] && syn_operand_of(w->q, in[0]) != FMT_NONE && syn_operand_of(w->q, in[1]) == FMT_NONE) {
+    if (commutes(op) && in[1] > in[0] && syn_operand_of(w->q, in[0]) != FMT_NONE &&
+        syn_operand_of(w->q, in[1]) == FMT_NONE) {
         ir_id first = in[0];
         in[0] = in[1];
         in[1] = first;
@@ -344,7 +378,8 @@ static rtx_status new_region(general *w)
 {
     ir_graph *r = w->q->region;
     AUTO_FREE ir_id *map = base_zalloc_array(BASE_TAG_SYNTH, w->g->n_nodes, sizeof *map);
-    AUTO_FREE uint8_t *state = base_zalloc(BASE_TAG_SYNTH, w->g->n_nodes); /* 1 live, 2 before the anchor */
+    AUTO_FREE uint8_t *state =
+        base_zalloc(BASE_TAG_SYNTH, w->g->n_nodes); /* 1 live, 2 before the anchor */
     if (map == NULL || state == NULL)
         return FAIL(w->err, NOMEM, "out of memory");
     for (uint32_t k = 0; k < w->p->n_out; k++)
@@ -376,7 +411,8 @@ static bool is_one(const general *w, uint32_t o, int axis)
 static bool keeps_stride(const general *w, uint32_t o, int old_axis, int64_t *v)
 {
     const ir_type *t = syn_operand_type(w->p, o);
-    bool last = old_axis == t->rank - 1 && !w->p->packed[o] && syn_stride_const(w->p, o, old_axis, v);
+    bool last =
+        old_axis == t->rank - 1 && !w->p->packed[o] && syn_stride_const(w->p, o, old_axis, v);
     if (!last)
         return false;
     if (w->f.family == SYN_ATTENTION) {
@@ -398,7 +434,9 @@ static void new_strides(general *w)
         for (int k = 0; k < w->operand[o].rank; k++) {
             int old = w->operand[o].from[k];
             push_arg(w, old < 0 ? -1 : (int64_t)syn_arg_stride(w->p, o, (uint32_t)old));
-            w->q->stride[o][k] = old >= 0 && keeps_stride(w, o, old, &v) ? fmt_dim_const(w->q->dims, v) : FMT_DIM_BAD;
+            w->q->stride[o][k] = old >= 0 && keeps_stride(w, o, old, &v)
+                                     ? fmt_dim_const(w->q->dims, v)
+                                     : FMT_DIM_BAD;
         }
     }
 }
@@ -434,12 +472,13 @@ static rtx_status build(general *w)
     new_strides(w);
     free_attributes(w);
     if (w->n_args > w->cap_args)
-        return FAIL(w->err, LIMIT, "a general problem takes %u arguments, room for %u", w->n_args, w->cap_args);
+        return FAIL(w->err, LIMIT, "a general problem takes %u arguments, room for %u", w->n_args,
+                    w->cap_args);
     return fmt_dims_ok(w->q->dims, w->err);
 }
 
-rtx_status syn_problem_general(const syn_problem *p, syn_problem **out, int64_t *new_args, uint32_t *n_args, uint32_t cap_args,
-                               rtx_err *err)
+rtx_status syn_problem_general(const syn_problem *p, syn_problem **out, int64_t *new_args,
+                               uint32_t *n_args, uint32_t cap_args, rtx_err *err)
 {
     general w = {.p = p, .g = p->region, .args = new_args, .cap_args = cap_args, .err = err};
     TRY(syn_form_of(p, &w.f, err));

@@ -40,13 +40,19 @@ syn_text syn_stride_text(const syn_problem *p, uint32_t o, int axis)
 const char *syn_ctype(fmt_dtype t)
 {
     switch (t) {
-    case FMT_F32: return "float";
-    case FMT_F64: return "double";
-    case FMT_I64: return "int64_t";
-    case FMT_I32: return "int32_t";
+    case FMT_F32:
+        return "float";
+    case FMT_F64:
+        return "double";
+    case FMT_I64:
+        return "int64_t";
+    case FMT_I32:
+        return "int32_t";
     case FMT_F16:
-    case FMT_BF16: return "uint16_t";
-    default: return "uint8_t"; /* bool */
+    case FMT_BF16:
+        return "uint16_t";
+    default:
+        return "uint8_t"; /* bool */
     }
 }
 
@@ -68,7 +74,9 @@ static const char *op_expr(ir_op op, fmt_dtype t)
     const ir_op_info *info = ir_op_get(op);
     if (op == IR_select)
         return info->fexpr;
-    return t == FMT_F32 ? info->fexpr : t == FMT_I64 || t == FMT_I32 || t == FMT_BOOL ? info->iexpr : "";
+    return t == FMT_F32                                    ? info->fexpr
+           : t == FMT_I64 || t == FMT_I32 || t == FMT_BOOL ? info->iexpr
+                                                           : "";
 }
 
 bool syn_expr_exists(const ir_graph *g, ir_id id)
@@ -100,10 +108,7 @@ static void put_expr(base_buf *out, const char *expr, const char *const operand[
     }
 }
 
-static bool is_half(fmt_dtype t)
-{
-    return t == FMT_F16 || t == FMT_BF16;
-}
+static bool is_half(fmt_dtype t) { return t == FMT_F16 || t == FMT_BF16; }
 
 /* to(a) for a value of dtype from; half types go through float. */
 static void put_cast(base_buf *out, fmt_dtype from, fmt_dtype to, const char *a)
@@ -113,7 +118,11 @@ static void put_cast(base_buf *out, fmt_dtype from, fmt_dtype to, const char *a)
         base_buf_printf(out, "(%s & 0x7fff) != 0", a);
         return;
     }
-    snprintf(value, sizeof value, from == FMT_F16 ? "k_f32_f16(%s)" : from == FMT_BF16 ? "k_f32_bf16(%s)" : "%s", a);
+    snprintf(value, sizeof value,
+             from == FMT_F16    ? "k_f32_f16(%s)"
+             : from == FMT_BF16 ? "k_f32_bf16(%s)"
+                                : "%s",
+             a);
     bool from_float = is_half(from) || from == FMT_F32 || from == FMT_F64;
     if (from == to)
         base_buf_puts(out, a);
@@ -124,7 +133,8 @@ static void put_cast(base_buf *out, fmt_dtype from, fmt_dtype to, const char *a)
     else if (is_half(to) && (from == FMT_I64 || from == FMT_I32))
         base_buf_printf(out, "k_%s_f64((double)%s)", fmt_dtype_name(to), value);
     else if (is_half(to))
-        base_buf_printf(out, "k_%s_f32(%s%s)", fmt_dtype_name(to), from == FMT_BOOL ? "(float)" : "", value);
+        base_buf_printf(out, "k_%s_f32(%s%s)", fmt_dtype_name(to),
+                        from == FMT_BOOL ? "(float)" : "", value);
     else if (from_float && (to == FMT_I32 || to == FMT_I64))
         base_buf_printf(out, "k_to_%s(%s)", fmt_dtype_name(to), value);
     else
@@ -140,7 +150,8 @@ bool syn_expr(const ir_graph *g, ir_id id, const char *const operand[3], base_bu
         return true;
     }
     const char *expr = op_expr(op, t);
-    bool wraps = result == t && t != FMT_F32 && op != IR_select; /* back from the unsigned type, or to 0 and 1 */
+    bool wraps = result == t && t != FMT_F32 &&
+                 op != IR_select; /* back from the unsigned type, or to 0 and 1 */
     if (wraps && t == FMT_BOOL)
         base_buf_puts(out, "(");
     else if (wraps)
@@ -171,16 +182,27 @@ static void put_literal(base_buf *b, const ir_graph *g, ir_id id)
     int32_t i32;
     uint16_t h;
     switch (t) {
-    case FMT_F32: memcpy(&f, data, 4), put_float(b, f, t); break;
-    case FMT_F64: memcpy(&d, data, 8), put_float(b, d, t); break;
+    case FMT_F32:
+        memcpy(&f, data, 4), put_float(b, f, t);
+        break;
+    case FMT_F64:
+        memcpy(&d, data, 8), put_float(b, d, t);
+        break;
     case FMT_I64:
         memcpy(&i64, data, 8);
-        base_buf_printf(b, i64 == INT64_MIN ? "(-%lld - 1)" : "%lld", (long long)(i64 == INT64_MIN ? INT64_MAX : i64));
+        base_buf_printf(b, i64 == INT64_MIN ? "(-%lld - 1)" : "%lld",
+                        (long long)(i64 == INT64_MIN ? INT64_MAX : i64));
         break;
-    case FMT_I32: memcpy(&i32, data, 4), base_buf_printf(b, "(int32_t)%lld", (long long)i32); break;
+    case FMT_I32:
+        memcpy(&i32, data, 4), base_buf_printf(b, "(int32_t)%lld", (long long)i32);
+        break;
     case FMT_F16:
-    case FMT_BF16: memcpy(&h, data, 2), base_buf_printf(b, "%u", h); break;
-    default: base_buf_printf(b, "%d", *(const uint8_t *)data != 0); break;
+    case FMT_BF16:
+        memcpy(&h, data, 2), base_buf_printf(b, "%u", h);
+        break;
+    default:
+        base_buf_printf(b, "%d", *(const uint8_t *)data != 0);
+        break;
     }
 }
 
@@ -194,7 +216,9 @@ void syn_emit_combine(base_buf *b, ir_op op, fmt_dtype t)
 
 /* ---- values of a loop body ---- */
 
-typedef struct access { char s[48]; } access;
+typedef struct access {
+    char s[48];
+} access;
 
 typedef struct body {
     base_buf *b;
@@ -202,7 +226,7 @@ typedef struct body {
     const syn_form *f;
     const ir_graph *g;
     ir_id given;
-    uint16_t *number; /* of each node: 0 = not needed, else v(number - 1) */
+    uint16_t *number;           /* of each node: 0 = not needed, else v(number - 1) */
     access read[SYN_SLOTS_MAX]; /* how the loop reads a slot */
     const char *read_given;
 } body;
@@ -257,7 +281,8 @@ static void put_values(body *y, const char *indent)
             continue;
         ir_op op = ir_op_of(y->g, id);
         y->number[id] = ++next;
-        base_buf_printf(y->b, "%sconst %s v%d = ", indent, syn_ctype(ir_type_of(y->g, id)->dtype), next - 1);
+        base_buf_printf(y->b, "%sconst %s v%d = ", indent, syn_ctype(ir_type_of(y->g, id)->dtype),
+                        next - 1);
         if (id == y->given) {
             base_buf_puts(y->b, y->read_given);
         } else if (op == IR_input || op == IR_iota) {
@@ -333,8 +358,8 @@ static bool put_pointers(body *y, const syn_run *r)
             continue;
         }
         staged |= !known;
-        base_buf_printf(y->b, "    %s%s *p%u = (%s%s *)c->buf[%u] + at[%u];\n", output ? "" : "const ", type, s,
-                        output ? "" : "const ", type, s, s);
+        base_buf_printf(y->b, "    %s%s *p%u = (%s%s *)c->buf[%u] + at[%u];\n",
+                        output ? "" : "const ", type, s, output ? "" : "const ", type, s, s);
         if (known && step == 0 && !output)
             base_buf_printf(y->b, "    const %s u%u = *p%u;\n", type, s, s);
         if (known && (step != 0 || !output))
@@ -362,13 +387,18 @@ static void put_stages(body *y, const syn_run *r)
         } else if (known_step(y, r, s, &step)) {
             if (step == 0)
                 continue;
-            base_buf_printf(y->b, "        %s%s *q%u = p%u + i * %lld;\n", output ? "" : "const ", type, s, s, (long long)step);
+            base_buf_printf(y->b, "        %s%s *q%u = p%u + i * %lld;\n", output ? "" : "const ",
+                            type, s, s, (long long)step);
             put_index(&y->read[s], 'q', s, step);
         } else if (output) {
-            base_buf_printf(y->b, "        %s *q%u = step[%u] == 1 ? p%u + i : t%u;\n", type, s, s, s, s);
+            base_buf_printf(y->b, "        %s *q%u = step[%u] == 1 ? p%u + i : t%u;\n", type, s, s,
+                            s, s);
         } else {
-            base_buf_printf(y->b, "        const %s *q%u = i && step[%u] == 0 ? t%u : k_stage_%zu(p%u + i * step[%u], step[%u], m, t%u);\n",
-                            type, s, s, s, fmt_dtype_bytes(syn_operand_type(y->p, s)->dtype), s, s, s, s);
+            base_buf_printf(y->b,
+                            "        const %s *q%u = i && step[%u] == 0 ? t%u : k_stage_%zu(p%u + "
+                            "i * step[%u], step[%u], m, t%u);\n",
+                            type, s, s, s, fmt_dtype_bytes(syn_operand_type(y->p, s)->dtype), s, s,
+                            s, s);
         }
     }
 }
@@ -386,18 +416,22 @@ static void put_unstage(body *y, const syn_run *r)
     int64_t step;
     for (uint32_t s = y->p->n_in; s < y->f->n_ops && r->wanted == 0; s++)
         if (!known_step(y, r, s, &step))
-            base_buf_printf(y->b, "        if (q%u == t%u) k_copy_%zu(p%u + i * step[%u], step[%u], t%u, 1, m);\n", s, s,
-                            fmt_dtype_bytes(syn_operand_type(y->p, s)->dtype), s, s, s, s);
+            base_buf_printf(
+                y->b,
+                "        if (q%u == t%u) k_copy_%zu(p%u + i * step[%u], step[%u], t%u, 1, m);\n", s,
+                s, fmt_dtype_bytes(syn_operand_type(y->p, s)->dtype), s, s, s, s);
 }
 
 static void put_stores(body *y, const syn_run *r, const char *indent, bool staged)
 {
     if (r->wanted) {
-        base_buf_printf(y->b, "%sy[%s] = v%d;\n", indent, staged ? "i + j" : "j", y->number[r->wanted] - 1);
+        base_buf_printf(y->b, "%sy[%s] = v%d;\n", indent, staged ? "i + j" : "j",
+                        y->number[r->wanted] - 1);
         return;
     }
     for (uint32_t k = 0; k < y->p->n_out; k++)
-        base_buf_printf(y->b, "%s%s = v%d;\n", indent, y->read[y->p->n_in + k].s, y->number[y->g->outputs[k].id] - 1);
+        base_buf_printf(y->b, "%s%s = v%d;\n", indent, y->read[y->p->n_in + k].s,
+                        y->number[y->g->outputs[k].id] - 1);
 }
 
 /* The wanted node is an operand itself: say where its values lie. */
@@ -407,11 +441,13 @@ static void put_operand_run(body *y, const syn_run *r)
     int64_t step = 0;
     const char *type = slot_type(y, s);
     size_t bytes = fmt_dtype_bytes(syn_operand_type(y->p, s)->dtype);
-    base_buf_printf(y->b, "    const %s *p%u = (const %s *)c->buf[%u] + at[%u];\n", type, s, type, s, s);
+    base_buf_printf(y->b, "    const %s *p%u = (const %s *)c->buf[%u] + at[%u];\n", type, s, type,
+                    s, s);
     if (known_step(y, r, s, &step) && step == 1)
         base_buf_printf(y->b, "    return p%u;\n}\n", s);
     else if (known_step(y, r, s, &step))
-        base_buf_printf(y->b, "    return k_stage_%zu(p%u, %lld, n, y);\n}\n", bytes, s, (long long)step);
+        base_buf_printf(y->b, "    return k_stage_%zu(p%u, %lld, n, y);\n}\n", bytes, s,
+                        (long long)step);
     else
         base_buf_printf(y->b, "    return k_stage_%zu(p%u, step[%u], n, y);\n}\n", bytes, s, s);
 }
@@ -424,19 +460,28 @@ static void put_direct_run(body *y, const syn_run *r)
     const char *type = slot_type(y, s);
     size_t bytes = fmt_dtype_bytes(syn_operand_type(y->p, s)->dtype);
     bool known = known_step(y, r, s, &step);
-    base_buf_printf(y->b, "K_INLINE %s *K_FN(%s_to)(const k_call *c, const int64_t *at, const int64_t *step, %s *y)\n{\n", type, r->name, type);
-    if (known)
-        base_buf_printf(y->b, step == 1 ? "    return (%s *)c->buf[%u] + at[%u];\n}\n" : "    return y;\n}\n", type, s, s);
-    else
-        base_buf_printf(y->b, "    return step[%u] == 1 ? (%s *)c->buf[%u] + at[%u] : y;\n}\n", s, type, s, s);
     base_buf_printf(y->b,
-                    "K_INLINE void K_FN(%s)(const k_call *c, const int64_t *at, const int64_t *step, int64_t n, const %s *x)\n"
+                    "K_INLINE %s *K_FN(%s_to)(const k_call *c, const int64_t *at, const int64_t "
+                    "*step, %s *y)\n{\n",
+                    type, r->name, type);
+    if (known)
+        base_buf_printf(
+            y->b, step == 1 ? "    return (%s *)c->buf[%u] + at[%u];\n}\n" : "    return y;\n}\n",
+            type, s, s);
+    else
+        base_buf_printf(y->b, "    return step[%u] == 1 ? (%s *)c->buf[%u] + at[%u] : y;\n}\n", s,
+                        type, s, s);
+    base_buf_printf(y->b,
+                    "K_INLINE void K_FN(%s)(const k_call *c, const int64_t *at, const int64_t "
+                    "*step, int64_t n, const %s *x)\n"
                     "{\n    %s *p%u = (%s *)c->buf[%u] + at[%u];\n",
                     r->name, type, type, s, type, s, s);
     if (known)
-        base_buf_printf(y->b, "    if (x != p%u) k_copy_%zu(p%u, %lld, x, 1, n);\n}\n", s, bytes, s, (long long)step);
+        base_buf_printf(y->b, "    if (x != p%u) k_copy_%zu(p%u, %lld, x, 1, n);\n}\n", s, bytes, s,
+                        (long long)step);
     else
-        base_buf_printf(y->b, "    if (x != p%u) k_copy_%zu(p%u, step[%u], x, 1, n);\n}\n", s, bytes, s, s);
+        base_buf_printf(y->b, "    if (x != p%u) k_copy_%zu(p%u, step[%u], x, 1, n);\n}\n", s,
+                        bytes, s, s);
 }
 
 static void put_signature(body *y, const syn_run *r)
@@ -444,12 +489,16 @@ static void put_signature(body *y, const syn_run *r)
     const char *common = "const k_call *c, const int64_t *at, const int64_t *step, int64_t n";
     if (r->wanted) {
         const char *type = syn_ctype(ir_type_of(y->g, r->wanted)->dtype);
-        base_buf_printf(y->b, "K_INLINE const %s *K_FN(%s)(%s, %s *y)\n{\n", type, r->name, common, type);
+        base_buf_printf(y->b, "K_INLINE const %s *K_FN(%s)(%s, %s *y)\n{\n", type, r->name, common,
+                        type);
     } else if (r->given) {
         const char *type = syn_ctype(ir_type_of(y->g, r->given)->dtype);
-        base_buf_printf(y->b, "K_INLINE %s *K_FN(%s_to)(const k_call *c, const int64_t *at, const int64_t *step, %s *y) { return y; }\n",
+        base_buf_printf(y->b,
+                        "K_INLINE %s *K_FN(%s_to)(const k_call *c, const int64_t *at, const "
+                        "int64_t *step, %s *y) { return y; }\n",
                         type, r->name, type);
-        base_buf_printf(y->b, "K_INLINE void K_FN(%s)(%s, const %s *x)\n{\n", r->name, common, type);
+        base_buf_printf(y->b, "K_INLINE void K_FN(%s)(%s, const %s *x)\n{\n", r->name, common,
+                        type);
     } else {
         base_buf_printf(y->b, "K_INLINE void K_FN(%s)(%s)\n{\n", r->name, common);
     }
@@ -461,12 +510,14 @@ static void put_computed_run(body *y, const syn_run *r)
     const char *indent = staged ? "            " : "        ";
     if (staged) {
         put_buffers(y, r);
-        base_buf_puts(y->b, "    for (int64_t i = 0; i < n; i += K_BLOCK) {\n        const int64_t m = K_MIN(n - i, K_BLOCK);\n");
+        base_buf_puts(y->b, "    for (int64_t i = 0; i < n; i += K_BLOCK) {\n        const int64_t "
+                            "m = K_MIN(n - i, K_BLOCK);\n");
         put_stages(y, r);
         y->read_given = "x[i + j]";
     }
-    base_buf_printf(y->b, "%.*sK_IVDEP\n%.*sfor (int64_t j = 0; j < %c; j++) {\n", (int)strlen(indent) - 4, indent,
-                    (int)strlen(indent) - 4, indent, staged ? 'm' : 'n');
+    base_buf_printf(y->b, "%.*sK_IVDEP\n%.*sfor (int64_t j = 0; j < %c; j++) {\n",
+                    (int)strlen(indent) - 4, indent, (int)strlen(indent) - 4, indent,
+                    staged ? 'm' : 'n');
     put_values(y, indent);
     put_stores(y, r, indent, staged);
     base_buf_printf(y->b, "%.*s}\n", (int)strlen(indent) - 4, indent);
@@ -500,13 +551,16 @@ void syn_emit_run(base_buf *b, const syn_problem *p, const syn_form *f, const sy
 
 /* ---- nests and tiles ---- */
 
-void syn_emit_nest(base_buf *b, const syn_problem *p, const syn_form *f, const char *name, int n_axes, const fmt_dim *dims,
-                   int8_t (*axis)[SYN_SLOTS_MAX])
+void syn_emit_nest(base_buf *b, const syn_problem *p, const syn_form *f, const char *name,
+                   int n_axes, const fmt_dim *dims, int8_t (*axis)[SYN_SLOTS_MAX])
 {
-    base_buf_printf(b, "K_SMALL void K_FN(%s)(const int64_t *arg, k_nest *t)\n{\n    t->axes = %d;\n    t->operands = %u;\n", name,
-                    MAX(n_axes, 1), f->n_slots);
+    base_buf_printf(b,
+                    "K_SMALL void K_FN(%s)(const int64_t *arg, k_nest *t)\n{\n    t->axes = %d;\n  "
+                    "  t->operands = %u;\n",
+                    name, MAX(n_axes, 1), f->n_slots);
     for (int l = 0; l < MAX(n_axes, 1); l++) {
-        base_buf_printf(b, "    t->dim[%d] = %s;\n", l, l < n_axes ? syn_dim_text(p, dims[l]).s : "1");
+        base_buf_printf(b, "    t->dim[%d] = %s;\n", l,
+                        l < n_axes ? syn_dim_text(p, dims[l]).s : "1");
         for (uint32_t s = 0; s < f->n_slots; s++) {
             const char *text = "0";
             syn_text t;
@@ -535,10 +589,13 @@ void syn_emit_tile_epilogue(base_buf *b, const syn_problem *p, const syn_form *f
     if (!body_init(&y, b, p, f, f->anchor))
         return;
     need_outputs(&y);
-    base_buf_puts(b, "K_INLINE void K_FN(epi)(const k_call *c, const int64_t *arg, const float *tile, int64_t tile_ld, int64_t b0,\n"
-                     "                        int64_t b1, int64_t m, int64_t n, int64_t rows, int64_t cols)\n{\n"
-                     "    for (int64_t r = 0; r < rows; r++, m++) {\n"
-                     "        const float *x = tile + r * tile_ld;\n");
+    base_buf_puts(
+        b,
+        "K_INLINE void K_FN(epi)(const k_call *c, const int64_t *arg, const float *tile, int64_t "
+        "tile_ld, int64_t b0,\n"
+        "                        int64_t b1, int64_t m, int64_t n, int64_t rows, int64_t cols)\n{\n"
+        "    for (int64_t r = 0; r < rows; r++, m++) {\n"
+        "        const float *x = tile + r * tile_ld;\n");
     for (uint32_t o = 0; o < f->n_ops; o++) {
         bool output = o >= p->n_in;
         if (!output && !needs_slot(&y, o))
@@ -554,7 +611,8 @@ void syn_emit_tile_epilogue(base_buf *b, const syn_problem *p, const syn_form *f
         if (known)
             put_index(&y.read[o], 'p', o, step);
         else
-            snprintf(y.read[o].s, sizeof y.read[o].s, "p%u[j * %.20s]", o, syn_stride_text(p, o, syn_operand_type(p, o)->rank - 1).s);
+            snprintf(y.read[o].s, sizeof y.read[o].s, "p%u[j * %.20s]", o,
+                     syn_stride_text(p, o, syn_operand_type(p, o)->rank - 1).s);
     }
     base_buf_puts(b, "        K_IVDEP\n        for (int64_t j = 0; j < cols; j++) {\n");
     put_values(&y, "            ");

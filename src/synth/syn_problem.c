@@ -10,11 +10,14 @@
 
 const char *syn_port_name(bool output, uint32_t index)
 {
-    static const char *const in[] = {"i0",  "i1",  "i2",  "i3",  "i4",  "i5",  "i6",  "i7",  "i8",  "i9",  "i10", "i11",
-                                     "i12", "i13", "i14", "i15", "i16", "i17", "i18", "i19", "i20", "i21", "i22", "i23"};
-    static const char *const out[] = {"o0",  "o1",  "o2",  "o3",  "o4",  "o5",  "o6",  "o7",  "o8",  "o9",  "o10", "o11",
-                                      "o12", "o13", "o14", "o15", "o16", "o17", "o18", "o19", "o20", "o21", "o22", "o23"};
-    _Static_assert(COUNT_OF(in) == SYN_OPERANDS_MAX && COUNT_OF(out) == SYN_OPERANDS_MAX, "one name a port");
+    static const char *const in[] = {"i0",  "i1",  "i2",  "i3",  "i4",  "i5",  "i6",  "i7",
+                                     "i8",  "i9",  "i10", "i11", "i12", "i13", "i14", "i15",
+                                     "i16", "i17", "i18", "i19", "i20", "i21", "i22", "i23"};
+    static const char *const out[] = {"o0",  "o1",  "o2",  "o3",  "o4",  "o5",  "o6",  "o7",
+                                      "o8",  "o9",  "o10", "o11", "o12", "o13", "o14", "o15",
+                                      "o16", "o17", "o18", "o19", "o20", "o21", "o22", "o23"};
+    _Static_assert(COUNT_OF(in) == SYN_OPERANDS_MAX && COUNT_OF(out) == SYN_OPERANDS_MAX,
+                   "one name a port");
     return index < SYN_OPERANDS_MAX ? (output ? out : in)[index] : "";
 }
 
@@ -77,7 +80,8 @@ static void print_strides(const syn_problem *p, base_buf *out)
 rtx_status syn_problem_text(const syn_problem *p, base_buf *out, rtx_err *err)
 {
     TRY(ir_ok(p->region, err));
-    if (p->n_in != p->region->n_inputs || p->n_out != p->region->n_outputs || p->n_in + p->n_out > SYN_OPERANDS_MAX)
+    if (p->n_in != p->region->n_inputs || p->n_out != p->region->n_outputs ||
+        p->n_in + p->n_out > SYN_OPERANDS_MAX)
         return FAIL(err, INVALID, "region and problem differ in operands");
     /* The region with the ports' names of its own place. */
     ir_graph view = *p->region;
@@ -147,7 +151,8 @@ static rtx_status parse_into(syn_problem *p, const char *text, size_t len, rtx_e
     char head[64];
     memcpy(head, line, n);
     head[n] = 0;
-    if (sscanf(head, "syms %u free %d%n", &syms, &free_attrs, &used) != 2 || (size_t)used != n || syms > SYN_SYMS_MAX)
+    if (sscanf(head, "syms %u free %d%n", &syms, &free_attrs, &used) != 2 || (size_t)used != n ||
+        syms > SYN_SYMS_MAX)
         return FAIL(err, INVALID, "problem text: bad line of symbols");
     p->free_attrs = free_attrs != 0;
     for (unsigned i = 0; i < syms; i++) {
@@ -168,7 +173,8 @@ static rtx_status parse_into(syn_problem *p, const char *text, size_t len, rtx_e
     base_buf_init(&strides, BASE_TAG_SYNTH, TEXT_MAX);
     base_buf_put(&strides, line, n);
     TRY(base_buf_ok(&strides, err));
-    return parse_strides(p, strides.data) ? fmt_dims_ok(p->dims, err) : FAIL(err, INVALID, "problem text: strides do not fit");
+    return parse_strides(p, strides.data) ? fmt_dims_ok(p->dims, err)
+                                          : FAIL(err, INVALID, "problem text: strides do not fit");
 }
 
 rtx_status syn_problem_parse(const char *text, size_t len, syn_problem **out, rtx_err *err)
@@ -196,7 +202,10 @@ uint32_t syn_arg_stride(const syn_problem *p, uint32_t operand, uint32_t axis)
 
 uint32_t syn_free_count(const syn_problem *p, const syn_form *f)
 {
-    return !p->free_attrs ? 0 : f->op == IR_attention ? 3 : f->op == IR_layernorm || f->op == IR_rmsnorm ? 1 : 0;
+    return !p->free_attrs                                 ? 0
+           : f->op == IR_attention                        ? 3
+           : f->op == IR_layernorm || f->op == IR_rmsnorm ? 1
+                                                          : 0;
 }
 
 uint32_t syn_arg_count(const syn_problem *p)
@@ -223,11 +232,13 @@ rtx_status syn_measure(const syn_problem *p, int16_t out[2], rtx_err *err)
     int n = 0;
     if (f.family == SYN_GEMM) {
         const ir_type *t = ir_type_of(p->region, f.anchor);
-        for (int k = t->rank - 2; k >= 0 && n < 2; k--) /* m, then the nearest batch axis that may vary */
+        for (int k = t->rank - 2; k >= 0 && n < 2;
+             k--) /* m, then the nearest batch axis that may vary */
             if (size_arg(p, t->dim[k]) >= 0)
                 out[n++] = size_arg(p, t->dim[k]);
     } else if (f.family == SYN_ATTENTION) {
-        int16_t batch = size_arg(p, syn_operand_type(p, 0)->dim[0]), keys = size_arg(p, syn_operand_type(p, 1)->dim[2]);
+        int16_t batch = size_arg(p, syn_operand_type(p, 0)->dim[0]),
+                keys = size_arg(p, syn_operand_type(p, 1)->dim[2]);
         if (batch >= 0)
             out[n++] = batch;
         if (keys >= 0 && keys != batch)
@@ -263,7 +274,8 @@ static double op_weight(ir_op op)
     case IR_const:
     case IR_broadcast:
     case IR_iota:
-    case IR_cast: return 0;
+    case IR_cast:
+        return 0;
     case IR_exp:
     case IR_log:
     case IR_erf:
@@ -272,14 +284,20 @@ static double op_weight(ir_op op)
     case IR_gelu:
     case IR_gelu_tanh:
     case IR_silu:
-    case IR_swiglu: return 15;
+    case IR_swiglu:
+        return 15;
     case IR_pow:
     case IR_sin:
-    case IR_cos: return 40;
-    case IR_softmax: return 18;
-    case IR_layernorm: return 8;
-    case IR_rmsnorm: return 4;
-    default: return 1;
+    case IR_cos:
+        return 40;
+    case IR_softmax:
+        return 18;
+    case IR_layernorm:
+        return 8;
+    case IR_rmsnorm:
+        return 4;
+    default:
+        return 1;
     }
 }
 
@@ -294,8 +312,10 @@ static double node_flops(const syn_problem *p, ir_id id, const int64_t *sym)
     }
     if (op == IR_attention) {
         const ir_type *q = ir_type_of(g, ir_in(g, id, 0)), *v = ir_type_of(g, ir_in(g, id, 2));
-        double scores = elems_of(p, q, sym) / MAX(size_of(p, q->dim[3], sym), 1) * size_of(p, v->dim[2], sym);
-        double flops = 2 * scores * (size_of(p, q->dim[3], sym) + size_of(p, v->dim[3], sym)) + 18 * scores;
+        double scores =
+            elems_of(p, q, sym) / MAX(size_of(p, q->dim[3], sym), 1) * size_of(p, v->dim[2], sym);
+        double flops =
+            2 * scores * (size_of(p, q->dim[3], sym) + size_of(p, v->dim[3], sym)) + 18 * scores;
         return ir_attrs_of(g, id)->i[0] ? flops / 2 : flops;
     }
     bool reduces = op >= IR_reduce_sum && op <= IR_argmin;
@@ -312,7 +332,9 @@ void syn_cost(const syn_problem *p, const int64_t *sym, double *out_flops, doubl
         double n = 1;
         int64_t v;
         for (int k = 0; k < t->rank; k++)
-            n *= p->packed[o] || !syn_stride_const(p, o, k, &v) || v != 0 ? size_of(p, t->dim[k], sym) : 1;
+            n *= p->packed[o] || !syn_stride_const(p, o, k, &v) || v != 0
+                     ? size_of(p, t->dim[k], sym)
+                     : 1;
         bytes += n * (double)fmt_dtype_bytes(t->dtype);
     }
     *out_flops = flops;
@@ -334,7 +356,8 @@ static float load_float(const float *b, int64_t index)
     return v;
 }
 
-void syn_pack_b(const float *b, int64_t k, int64_t n, int64_t stride_k, int64_t stride_n, float *out)
+void syn_pack_b(const float *b, int64_t k, int64_t n, int64_t stride_k, int64_t stride_n,
+                float *out)
 {
     for (int64_t n0 = 0; n0 < n; n0 += SYN_PACK_COLS)
         for (int64_t i = 0; i < k; i++)

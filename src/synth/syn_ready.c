@@ -23,7 +23,8 @@ static const syn_ready *find(const uint64_t key[2], fmt_isa isa)
     return NULL;
 }
 
-rtx_status syn_ready_lookup(const syn_problem *general, fmt_isa isa, const syn_ready **out, rtx_err *err)
+rtx_status syn_ready_lookup(const syn_problem *general, fmt_isa isa, const syn_ready **out,
+                            rtx_err *err)
 {
     uint64_t key[2];
     if (!syn_ready_key(general, key))

@@ -51,7 +51,8 @@ static ir_id input(maker *m, fmt_dtype t, int rank, const int *sizes)
         type.dim[k] = m->dim[sizes[k]];
     return ir_input(m->g, syn_port_name(false, m->p->n_in++), &type);
 }
-#define INPUT(m, t, ...) input((m), (t), (int)COUNT_OF(((const int[]){__VA_ARGS__})), (const int[]){__VA_ARGS__})
+#define INPUT(m, t, ...)                                                                           \
+    input((m), (t), (int)COUNT_OF(((const int[]){__VA_ARGS__})), (const int[]){__VA_ARGS__})
 
 /* Make the general form and hand it on. A graph that the builder refused is no member of the set. */
 static void finish(set *s, maker *m, ir_id out)
@@ -88,13 +89,15 @@ static void add_elementwise(set *s)
             continue;
         for (int t = 0; t < 4; t++)
             if (start(s, &m)) {
-                ir_id a = INPUT(&m, dtypes[t], 0), b = info->max_in > 1 ? INPUT(&m, dtypes[t], 0) : 0;
+                ir_id a = INPUT(&m, dtypes[t], 0),
+                      b = info->max_in > 1 ? INPUT(&m, dtypes[t], 0) : 0;
                 finish(s, &m, ir_emit(m.g, (ir_op)op, (const ir_id[2]){a, b}, info->max_in, NULL));
             }
     }
     for (size_t t = 0; t < COUNT_OF(by_size); t++)
         if (start(s, &m)) {
-            ir_id c = INPUT(&m, FMT_BOOL, 0), a = INPUT(&m, by_size[t], 0), b = INPUT(&m, by_size[t], 0);
+            ir_id c = INPUT(&m, FMT_BOOL, 0), a = INPUT(&m, by_size[t], 0),
+                  b = INPUT(&m, by_size[t], 0);
             finish(s, &m, ir_emit3(m.g, IR_select, c, a, b));
         }
     if (start(s, &m)) {
@@ -120,7 +123,9 @@ static void add_reductions(set *s)
     for (unsigned op = IR_reduce_sum; op <= IR_reduce_prod; op++)
         for (int t = 0; t < 3; t++)
             if (start(s, &m))
-                finish(s, &m, ir_reduce(m.g, (ir_op)op, INPUT(&m, dtypes[t], 0, 1), (const int64_t[]){1}, 1, false));
+                finish(s, &m,
+                       ir_reduce(m.g, (ir_op)op, INPUT(&m, dtypes[t], 0, 1), (const int64_t[]){1},
+                                 1, false));
     for (unsigned op = IR_argmax; op <= IR_argmin; op++)
         for (int t = 0; t < 3; t++)
             for (int last = 0; last < 2; last++)
@@ -128,14 +133,19 @@ static void add_reductions(set *s)
                     ir_id x = INPUT(&m, dtypes[t], 0, 1);
                     finish(s, &m, ir_emit(m.g, (ir_op)op, &x, 1, &(ir_attrs){.i = {1, last}}));
                 }
-    static const struct { ir_op op; uint32_t n; } rows[] = {{IR_softmax, 1},   {IR_layernorm, 1}, {IR_layernorm, 2},
-                                                            {IR_layernorm, 3}, {IR_rmsnorm, 1},   {IR_rmsnorm, 2}};
+    static const struct {
+        ir_op op;
+        uint32_t n;
+    } rows[] = {{IR_softmax, 1},   {IR_layernorm, 1}, {IR_layernorm, 2},
+                {IR_layernorm, 3}, {IR_rmsnorm, 1},   {IR_rmsnorm, 2}};
     for (size_t k = 0; k < COUNT_OF(rows); k++)
         if (start(s, &m)) {
             ir_id in[3] = {INPUT(&m, FMT_F32, 0, 1)};
             for (uint32_t i = 1; i < rows[k].n; i++)
                 in[i] = INPUT(&m, FMT_F32, 1);
-            finish(s, &m, ir_emit(m.g, rows[k].op, in, rows[k].n, &(ir_attrs){.f = {rows[k].n > 0 ? 1.0 : 0.0}}));
+            finish(s, &m,
+                   ir_emit(m.g, rows[k].op, in, rows[k].n,
+                           &(ir_attrs){.f = {rows[k].n > 0 ? 1.0 : 0.0}}));
         }
     for (int interleaved = 0; interleaved < 2; interleaved++)
         if (start(s, &m)) {
@@ -155,7 +165,8 @@ static void add_movement(set *s)
         for (size_t i = 0; i < COUNT_OF(indices); i++) {
             if (start(s, &m)) {
                 ir_id x = INPUT(&m, by_size[t], 0, 1, 2), ix = INPUT(&m, indices[i], 3);
-                finish(s, &m, ir_emit(m.g, IR_gather, (const ir_id[2]){x, ix}, 2, &(ir_attrs){.i = {1}}));
+                finish(s, &m,
+                       ir_emit(m.g, IR_gather, (const ir_id[2]){x, ix}, 2, &(ir_attrs){.i = {1}}));
             }
             if (start(s, &m)) {
                 ir_id x = INPUT(&m, by_size[t], 0), ix = INPUT(&m, indices[i], 0);
@@ -179,7 +190,9 @@ static void add_movement(set *s)
         for (int largest = 0; largest < 2; largest++)
             if (start(s, &m)) {
                 ir_id x = INPUT(&m, dtypes[t], 0, 1, 2);
-                finish(s, &m, ir_emit(m.g, IR_topk, &x, 1, &(ir_attrs){.i = {1, largest}, .dims = {m.dim[3]}, .n_dims = 1}));
+                finish(s, &m,
+                       ir_emit(m.g, IR_topk, &x, 1,
+                               &(ir_attrs){.i = {1, largest}, .dims = {m.dim[3]}, .n_dims = 1}));
             }
     for (uint32_t n = 1; n <= FMT_RANK_MAX; n++)
         if (start(s, &m))
@@ -195,13 +208,14 @@ static void add_gemm(set *s, bool packed, bool any_k, const char *epilogue)
     maker m;
     if (!start(s, &m))
         return;
-    ir_id a = INPUT(&m, FMT_F32, 0, 1), b = INPUT(&m, FMT_F32, 1, 2), v = ir_emit2(m.g, IR_dot, a, b);
+    ir_id a = INPUT(&m, FMT_F32, 0, 1), b = INPUT(&m, FMT_F32, 1, 2),
+          v = ir_emit2(m.g, IR_dot, a, b);
     m.p->packed[1] = packed;
     if (!any_k)
         stride(&m, 0, 1, 1);
     for (const char *w = epilogue; *w;) {
         size_t n = strcspn(w, " "), dot = strcspn(w, ".");
-        bool before = dot == 1 && dot < n, behind = dot > 1 && dot < n;
+        bool before = dot == 1 && dot<n, behind = dot> 1 && dot < n;
         const char *name = before ? w + 2 : w;
         ir_op op = ir_op_find(name, before ? n - 2 : MIN(dot, n));
         if (before || behind) {
@@ -224,7 +238,8 @@ static void add_attention(set *s, bool mask, int causal, bool adjacent)
     maker m;
     if (!start(s, &m))
         return;
-    ir_id q = INPUT(&m, FMT_F32, 0, 1, 2, 3), k = INPUT(&m, FMT_F32, 0, 1, 4, 3), v = INPUT(&m, FMT_F32, 0, 1, 4, 5);
+    ir_id q = INPUT(&m, FMT_F32, 0, 1, 2, 3), k = INPUT(&m, FMT_F32, 0, 1, 4, 3),
+          v = INPUT(&m, FMT_F32, 0, 1, 4, 5);
     ir_id in[4] = {q, k, v, mask ? INPUT(&m, FMT_F32, 0, 1, 2, 4) : 0};
     for (uint32_t o = 0; adjacent && o < 4u + mask; o++)
         if (!(mask && o == 3))

@@ -7,7 +7,8 @@
 
 /* One general problem of the set; the order is fixed, most expensive to compile first. The problem is borrowed. rare: see
  * RARE in syn_ready.def. */
-typedef rtx_status (*syn_ready_fn)(void *ctx, const syn_problem *general, uint32_t index, bool rare, rtx_err *err);
+typedef rtx_status (*syn_ready_fn)(void *ctx, const syn_problem *general, uint32_t index, bool rare,
+                                   rtx_err *err);
 RTX_MUST_CHECK rtx_status syn_ready_each(syn_ready_fn fn, void *ctx, rtx_err *err);
 
 /* ---- tables made by the build (one a level), sorted by key ---- */
@@ -16,7 +17,10 @@ typedef struct syn_ready_row {
     syn_ready ready;
 } syn_ready_row;
 #define SYN_READY_PARTS 4 /* tables a level; meson.build counts the same */
-typedef struct syn_ready_part { const syn_ready_row *rows; const uint32_t *n; } syn_ready_part;
+typedef struct syn_ready_part {
+    const syn_ready_row *rows;
+    const uint32_t *n;
+} syn_ready_part;
 extern const syn_ready_part syn_ready_parts[3][SYN_READY_PARTS]; /* v2, v3, v4 */
 
 /* The key of a problem; false when memory ran out. */

@@ -40,7 +40,8 @@ static void define_float(render *r, const char *name, double v, uint32_t k)
 {
     char text[64];
     if (r->p->free_attrs)
-        snprintf(text, sizeof text, "k_float((int32_t)arg[%u])", syn_arg_stride(r->p, r->f->n_ops, 0) + k);
+        snprintf(text, sizeof text, "k_float((int32_t)arg[%u])",
+                 syn_arg_stride(r->p, r->f->n_ops, 0) + k);
     else
         snprintf(text, sizeof text, "(%.9ef)", (double)(float)v);
     define(r, name, text);
@@ -77,7 +78,8 @@ static void map_axes(const render *r, int rank, int from, int to, int8_t (*axis)
         }
 }
 
-static void run(render *r, const char *name, ir_id given, ir_id wanted, const int8_t axis[SYN_SLOTS_MAX], bool fixed)
+static void run(render *r, const char *name, ir_id given, ir_id wanted,
+                const int8_t axis[SYN_SLOTS_MAX], bool fixed)
 {
     syn_run x = {.name = name, .given = given, .wanted = wanted, .fixed = fixed};
     memcpy(x.axis, axis, sizeof x.axis);
@@ -105,7 +107,9 @@ static void render_eltwise(render *r)
 /* Lowest and highest value of a dtype as text. */
 static const char *lowest(fmt_dtype t)
 {
-    return t == FMT_F32 ? "(-K_INF)" : t == FMT_I64 ? "(-0x7fffffffffffffff - 1)" : "(-0x7fffffff - 1)";
+    return t == FMT_F32   ? "(-K_INF)"
+           : t == FMT_I64 ? "(-0x7fffffffffffffff - 1)"
+                          : "(-0x7fffffff - 1)";
 }
 
 static const char *highest(fmt_dtype t)
@@ -124,8 +128,10 @@ static void render_reduce(render *r)
     map_axes(r, x->rank, outer, x->rank, inner);
     syn_emit_nest(r->b, r->p, r->f, "outer", outer, x->dim, axis);
     syn_emit_nest(r->b, r->p, r->f, "inner", x->rank - outer, x->dim + outer, inner);
-    const int8_t *last_outer = axis[outer ? outer - 1 : 0], *last_inner = inner[x->rank - outer - 1];
-    bool outer_fixed = outer && syn_run_is_fixed(r->p, r->f, last_outer), inner_fixed = syn_run_is_fixed(r->p, r->f, last_inner);
+    const int8_t *last_outer = axis[outer ? outer - 1 : 0],
+                 *last_inner = inner[x->rank - outer - 1];
+    bool outer_fixed = outer && syn_run_is_fixed(r->p, r->f, last_outer),
+         inner_fixed = syn_run_is_fixed(r->p, r->f, last_inner);
     define_int(r, "OUTER_FIXED", outer_fixed);
     define_int(r, "INNER_FIXED", inner_fixed);
     define(r, "T", syn_ctype(x->dtype));
@@ -138,8 +144,17 @@ static void render_reduce(render *r)
     }
     run(r, "column", 0, in, last_outer, outer_fixed);
     ir_op op = r->f->op;
-    syn_emit_combine(r->b, op == IR_reduce_max ? IR_max : op == IR_reduce_min ? IR_min : op == IR_reduce_prod ? IR_mul : IR_add, x->dtype);
-    define(r, "START", op == IR_reduce_max ? lowest(x->dtype) : op == IR_reduce_min ? highest(x->dtype) : op == IR_reduce_prod ? "1" : "0");
+    syn_emit_combine(r->b,
+                     op == IR_reduce_max    ? IR_max
+                     : op == IR_reduce_min  ? IR_min
+                     : op == IR_reduce_prod ? IR_mul
+                                            : IR_add,
+                     x->dtype);
+    define(r, "START",
+           op == IR_reduce_max    ? lowest(x->dtype)
+           : op == IR_reduce_min  ? highest(x->dtype)
+           : op == IR_reduce_prod ? "1"
+                                  : "0");
     define_int(r, "MEAN", op == IR_reduce_mean);
 }
 
@@ -151,7 +166,8 @@ static void emit_row_nests(render *r, const ir_type *t, int8_t line[1][SYN_SLOTS
     for (uint32_t s = 0; s < r->f->n_slots; s++) {
         ir_id id = s < r->f->n_ops ? syn_operand_id(r->p, s) : r->f->slot_node[s];
         bool param = ir_type_of(r->g, id)->rank != t->rank;
-        for (uint32_t k = 1; r->f->family == SYN_ROW && k < ir_node_get(r->g, r->f->anchor)->n_in; k++)
+        for (uint32_t k = 1; r->f->family == SYN_ROW && k < ir_node_get(r->g, r->f->anchor)->n_in;
+             k++)
             param |= ir_in(r->g, r->f->anchor, k) == id; /* also where rows are all there is */
         for (int l = 0; l < t->rank - 1; l++)
             axis[l][s] = (int8_t)(param ? -1 : l);
@@ -185,7 +201,8 @@ static void render_row(render *r)
 
 static void render_gemm(render *r)
 {
-    uint32_t a = syn_operand_of(r->p, ir_in(r->g, r->f->anchor, 0)), b = syn_operand_of(r->p, ir_in(r->g, r->f->anchor, 1));
+    uint32_t a = syn_operand_of(r->p, ir_in(r->g, r->f->anchor, 0)),
+             b = syn_operand_of(r->p, ir_in(r->g, r->f->anchor, 1));
     const ir_type *ta = syn_operand_type(r->p, a), *tc = ir_type_of(r->g, r->f->anchor);
     int nb = tc->rank - 2;
     int64_t v;
@@ -195,10 +212,14 @@ static void render_gemm(render *r)
     define_dim(r, "DIM_M", tc->dim[nb]);
     define_dim(r, "DIM_N", tc->dim[nb + 1]);
     define_dim(r, "DIM_K", ta->dim[nb + 1]);
-    static const char *const axes_a[3] = {"M K", "B1 M K", "B0 B1 M K"}, *const axes_b[3] = {"K N", "B1 K N", "B0 B1 K N"},
-                      *const axes_c[3] = {"M", "B1 M", "B0 B1 M"};
-    const struct { const char *name; uint32_t o; const char *axes; } operand[3] = {
-        {"A", a, axes_a[nb]}, {"B", b, axes_b[nb]}, {"C", r->p->n_in, axes_c[nb]}};
+    static const char *const axes_a[3] = {"M K", "B1 M K", "B0 B1 M K"},
+                             *const axes_b[3] = {"K N", "B1 K N", "B0 B1 K N"},
+                             *const axes_c[3] = {"M", "B1 M", "B0 B1 M"};
+    const struct {
+        const char *name;
+        uint32_t o;
+        const char *axes;
+    } operand[3] = {{"A", a, axes_a[nb]}, {"B", b, axes_b[nb]}, {"C", r->p->n_in, axes_c[nb]}};
     for (int k = 0; k < 3; k++) {
         char name[8];
         for (int batch = 0; batch < 2 - nb; batch++) {
@@ -215,8 +236,12 @@ static void render_gemm(render *r)
 static void render_attention(render *r)
 {
     const ir_attrs *at = ir_attrs_of(r->g, r->f->anchor);
-    const fmt_dim *q = syn_operand_type(r->p, 0)->dim, *k = syn_operand_type(r->p, 1)->dim, *v = syn_operand_type(r->p, 2)->dim;
-    static const char *const name[5] = {"Q", "K", "V", "M", "O"}, *const axes[5] = {"B H S D", "B H S D", "B H S D", "B H Q K", "B H S D"};
+    const fmt_dim *q = syn_operand_type(r->p, 0)->dim, *k = syn_operand_type(r->p, 1)->dim,
+                  *v = syn_operand_type(r->p, 2)->dim;
+    static const char *const name[5] = {"Q", "K", "V", "M", "O"}, *const axes[5] = {
+                                                                      "B H S D", "B H S D",
+                                                                      "B H S D", "B H Q K",
+                                                                      "B H S D"};
     bool mask = r->p->n_in == 4;
     define_dim(r, "DIM_B", q[0]);
     define_dim(r, "DIM_H", q[1]);
@@ -255,7 +280,8 @@ static void render_rope(render *r)
 
 static void render_gather(render *r)
 {
-    const ir_type *x = syn_operand_type(r->p, 0), *ix = syn_operand_type(r->p, 1), *y = syn_operand_type(r->p, 2);
+    const ir_type *x = syn_operand_type(r->p, 0), *ix = syn_operand_type(r->p, 1),
+                  *y = syn_operand_type(r->p, 2);
     define_bytes(r, 0);
     define(r, "INDEX", syn_ctype(ix->dtype));
     if (r->f->family == SYN_GATHER) {
@@ -309,7 +335,10 @@ static void render_scan(render *r)
         define_int(r, "LARGEST", at->i[1]);
         return;
     }
-    define(r, "SUM", x->dtype == FMT_F32 ? "double" : x->dtype == FMT_I64 ? "uint64_t" : "uint32_t");
+    define(r, "SUM",
+           x->dtype == FMT_F32   ? "double"
+           : x->dtype == FMT_I64 ? "uint64_t"
+                                 : "uint32_t");
     define_int(r, "EXCLUSIVE", at->i[1]);
     define_int(r, "REVERSE", at->i[2]);
 }
@@ -320,16 +349,27 @@ static void render_dimvals(render *r)
     bool scalar = syn_operand_type(r->p, 0)->rank == 0;
     base_buf_puts(r->b, "K_INLINE void K_FN(fill)(const int64_t *arg, int64_t *y)\n{\n");
     for (int k = 0; k < at->n_dims; k++)
-        base_buf_printf(r->b, "    y[%d * %s] = %s;\n", k, scalar ? "0" : syn_stride_text(r->p, 0, 0).s, syn_dim_text(r->p, at->dims[k]).s);
+        base_buf_printf(r->b, "    y[%d * %s] = %s;\n", k,
+                        scalar ? "0" : syn_stride_text(r->p, 0, 0).s,
+                        syn_dim_text(r->p, at->dims[k]).s);
     base_buf_puts(r->b, "}\n");
 }
 
 static void (*const families[SYN_FAMILY_COUNT])(render *) = {
-    [SYN_ELTWISE] = render_eltwise,   [SYN_COPY] = render_eltwise,      [SYN_REDUCE] = render_reduce,
-    [SYN_ARGREDUCE] = render_reduce,  [SYN_ROW] = render_row,           [SYN_GEMM] = render_gemm,
-    [SYN_ATTENTION] = render_attention, [SYN_ROPE] = render_rope,       [SYN_GATHER] = render_gather,
-    [SYN_GATHER_ND] = render_gather,  [SYN_GATHER_ELEMENTS] = render_gather, [SYN_CUMSUM] = render_scan,
-    [SYN_TOPK] = render_scan,         [SYN_DIMVALS] = render_dimvals,
+    [SYN_ELTWISE] = render_eltwise,
+    [SYN_COPY] = render_eltwise,
+    [SYN_REDUCE] = render_reduce,
+    [SYN_ARGREDUCE] = render_reduce,
+    [SYN_ROW] = render_row,
+    [SYN_GEMM] = render_gemm,
+    [SYN_ATTENTION] = render_attention,
+    [SYN_ROPE] = render_rope,
+    [SYN_GATHER] = render_gather,
+    [SYN_GATHER_ND] = render_gather,
+    [SYN_GATHER_ELEMENTS] = render_gather,
+    [SYN_CUMSUM] = render_scan,
+    [SYN_TOPK] = render_scan,
+    [SYN_DIMVALS] = render_dimvals,
 };
 
 /* ---- units ---- */
@@ -365,20 +405,23 @@ void syn_unit_begin(base_buf *text, fmt_isa isa)
 {
     size_t n;
     const syn_prelude *p = syn_prelude_table(&n);
-    base_buf_puts(text, "#ifndef __clang__\n#pragma GCC optimize(\"no-tree-loop-distribute-patterns\")\n#endif\n");
+    base_buf_puts(
+        text,
+        "#ifndef __clang__\n#pragma GCC optimize(\"no-tree-loop-distribute-patterns\")\n#endif\n");
     base_buf_printf(text, "#define LEVEL %d\n", isa);
     for (size_t i = 0; i < n; i++)
         put_file(text, p[i].file, 1, p[i].text, p[i].text_bytes);
 }
 
-rtx_status syn_unit_add(base_buf *text, const syn_problem *p, const syn_variant *v, fmt_isa isa, const char *kernel_name,
-                        rtx_err *err)
+rtx_status syn_unit_add(base_buf *text, const syn_problem *p, const syn_variant *v, fmt_isa isa,
+                        const char *kernel_name, rtx_err *err)
 {
     syn_form f;
     (void)isa;
     TRY(syn_form_of(p, &f, err));
     if (strcmp(v->templ->name, syn_family_template(f.family)) != 0)
-        return FAIL(err, INVALID, "%s cannot serve a problem of %s", v->templ->name, syn_family_template(f.family));
+        return FAIL(err, INVALID, "%s cannot serve a problem of %s", v->templ->name,
+                    syn_family_template(f.family));
     render r = {.b = text, .p = p, .g = p->region, .f = &f};
     base_buf_init(&r.undefs, BASE_TAG_SYNTH, SIZE_MAX);
     base_buf_printf(text, "#line 1 \"%s\"\n", kernel_name);
@@ -398,16 +441,21 @@ rtx_status syn_unit_add(base_buf *text, const syn_problem *p, const syn_variant 
 
 /* -ffreestanding, and for gcc the pragma in syn_unit_begin, keep calls of memset and memcpy out; gcc and clang accept all of
  * these. -fno-trapping-math lets selections become blends. Contraction to FMA is wanted (CPU.md A1.2), reassociation is not. */
-#define COMMON_FLAGS \
-    " -mtune=generic -std=gnu17 -O3 -w -fPIC -shared -nostdlib -ffreestanding -fno-math-errno -fno-trapping-math" \
-    " -ffp-contract=fast -fno-jump-tables -fno-asynchronous-unwind-tables" \
-    " -fno-stack-protector -fno-ident -g0 -s -Wl,--build-id=none -Wl,-z,noseparate-code -Wl,-z,norelro"
+#define COMMON_FLAGS                                                                               \
+    " -mtune=generic -std=gnu17 -O3 -w -fPIC -shared -nostdlib -ffreestanding -fno-math-errno "    \
+    "-fno-trapping-math"                                                                           \
+    " -ffp-contract=fast -fno-jump-tables -fno-asynchronous-unwind-tables"                         \
+    " -fno-stack-protector -fno-ident -g0 -s -Wl,--build-id=none -Wl,-z,noseparate-code "          \
+    "-Wl,-z,norelro"
 
 const char *syn_flags(fmt_isa isa)
 {
     switch (isa) {
-    case FMT_ISA_V4: return "-march=x86-64-v4 -mprefer-vector-width=512" COMMON_FLAGS;
-    case FMT_ISA_V3: return "-march=x86-64-v3" COMMON_FLAGS;
-    default: return "-march=x86-64-v2" COMMON_FLAGS;
+    case FMT_ISA_V4:
+        return "-march=x86-64-v4 -mprefer-vector-width=512" COMMON_FLAGS;
+    case FMT_ISA_V3:
+        return "-march=x86-64-v3" COMMON_FLAGS;
+    default:
+        return "-march=x86-64-v2" COMMON_FLAGS;
     }
 }

@@ -64,8 +64,26 @@ static int64_t eval_primary(eval *e)
 }
 
 /* Binary operators from loosest to tightest; two-character tokens before their prefixes. */
-enum { OP_OR, OP_AND, OP_EQ, OP_NE, OP_LE, OP_GE, OP_LT, OP_GT, OP_ADD, OP_SUB, OP_MUL, OP_DIV, OP_MOD, OP_END };
-static const struct { const char *token; int level; } operators[OP_END] = {
+enum {
+    OP_OR,
+    OP_AND,
+    OP_EQ,
+    OP_NE,
+    OP_LE,
+    OP_GE,
+    OP_LT,
+    OP_GT,
+    OP_ADD,
+    OP_SUB,
+    OP_MUL,
+    OP_DIV,
+    OP_MOD,
+    OP_END
+};
+static const struct {
+    const char *token;
+    int level;
+} operators[OP_END] = {
     {"||", 0}, {"&&", 1}, {"==", 2}, {"!=", 2}, {"<=", 3}, {">=", 3}, {"<", 3},
     {">", 3},  {"+", 4},  {"-", 4},  {"*", 5},  {"/", 5},  {"%", 5},
 };
@@ -74,17 +92,28 @@ static const struct { const char *token; int level; } operators[OP_END] = {
 static int64_t apply(eval *e, int op, int64_t a, int64_t b)
 {
     switch (op) {
-    case OP_OR: return a || b;
-    case OP_AND: return a && b;
-    case OP_EQ: return a == b;
-    case OP_NE: return a != b;
-    case OP_LE: return a <= b;
-    case OP_GE: return a >= b;
-    case OP_LT: return a < b;
-    case OP_GT: return a > b;
-    case OP_ADD: return a + b;
-    case OP_SUB: return a - b;
-    case OP_MUL: return a * b;
+    case OP_OR:
+        return a || b;
+    case OP_AND:
+        return a && b;
+    case OP_EQ:
+        return a == b;
+    case OP_NE:
+        return a != b;
+    case OP_LE:
+        return a <= b;
+    case OP_GE:
+        return a >= b;
+    case OP_LT:
+        return a < b;
+    case OP_GT:
+        return a > b;
+    case OP_ADD:
+        return a + b;
+    case OP_SUB:
+        return a - b;
+    case OP_MUL:
+        return a * b;
     default:
         e->failed |= b == 0;
         return b == 0 ? 0 : op == OP_DIV ? a / b : a % b;
@@ -146,7 +175,8 @@ static int64_t product(const scope *s, const ir_type *t, int from, int to)
 {
     int64_t n = 1, v;
     for (int k = from; k < to; k++) {
-        if (fmt_dim_is_const(s->p->dims, t->dim[k], &v) || (s->sym && fmt_dim_eval(s->p->dims, t->dim[k], s->sym, &v)))
+        if (fmt_dim_is_const(s->p->dims, t->dim[k], &v) ||
+            (s->sym && fmt_dim_eval(s->p->dims, t->dim[k], s->sym, &v)))
             n = MIN(n * v, FMT_DIM_LIMIT);
         else
             n = MIN(n * LARGE, FMT_DIM_LIMIT);
@@ -159,12 +189,24 @@ static int64_t product(const scope *s, const ir_type *t, int from, int to)
 static bool role(const scope *s, const char *name, int64_t *v)
 {
     const syn_problem *p = s->p;
-    const ir_type *out = syn_operand_type(p, p->n_in), *t = s->f->anchor ? ir_type_of(p->region, s->f->anchor) : out;
-    const ir_type *x = s->f->anchor && ir_node_get(p->region, s->f->anchor)->n_in ? ir_type_of(p->region, ir_in(p->region, s->f->anchor, 0)) : t;
+    const ir_type *out = syn_operand_type(p, p->n_in),
+                  *t = s->f->anchor ? ir_type_of(p->region, s->f->anchor) : out;
+    const ir_type *x = s->f->anchor && ir_node_get(p->region, s->f->anchor)->n_in
+                           ? ir_type_of(p->region, ir_in(p->region, s->f->anchor, 0))
+                           : t;
     int r = t->rank;
-    struct { const char *name; const ir_type *t; int from, to; } gemm[] = {{"B", t, 0, r - 2}, {"M", t, r - 2, r - 1}, {"N", t, r - 1, r},
-                                                                          {"K", x, x->rank - 1, x->rank}};
-    struct { const char *name; int operand, axis; } attention[] = {{"B", 0, 0}, {"H", 0, 1}, {"SQ", 0, 2}, {"D", 0, 3}, {"SK", 1, 2}};
+    struct {
+        const char *name;
+        const ir_type *t;
+        int from, to;
+    } gemm[] = {{"B", t, 0, r - 2},
+                {"M", t, r - 2, r - 1},
+                {"N", t, r - 1, r},
+                {"K", x, x->rank - 1, x->rank}};
+    struct {
+        const char *name;
+        int operand, axis;
+    } attention[] = {{"B", 0, 0}, {"H", 0, 1}, {"SQ", 0, 2}, {"D", 0, 3}, {"SK", 1, 2}};
     switch (s->f->family) {
     case SYN_GEMM:
         for (size_t i = 0; i < COUNT_OF(gemm); i++)
@@ -174,7 +216,9 @@ static bool role(const scope *s, const char *name, int64_t *v)
     case SYN_ATTENTION:
         for (size_t i = 0; i < COUNT_OF(attention); i++)
             if (strcmp(name, attention[i].name) == 0)
-                return *v = product(s, syn_operand_type(p, (uint32_t)attention[i].operand), attention[i].axis, attention[i].axis + 1), true;
+                return *v = product(s, syn_operand_type(p, (uint32_t)attention[i].operand),
+                                    attention[i].axis, attention[i].axis + 1),
+                       true;
         return false;
     case SYN_ROW:
     case SYN_REDUCE:
@@ -249,7 +293,8 @@ bool syn_variant_legal(const syn_problem *p, const syn_variant *v, fmt_isa isa, 
     }
     for (uint32_t i = 0; i < v->templ->n_params; i++)
         if (!in_list(&v->templ->params[i], v->value[i])) {
-            (void)FAIL(err, INVALID, "%s=%lld is not in its list", v->templ->params[i].name, (long long)v->value[i]);
+            (void)FAIL(err, INVALID, "%s=%lld is not in its list", v->templ->params[i].name,
+                       (long long)v->value[i]);
             return false;
         }
     if (satisfies(&(scope){p, &f, v, isa, NULL}))
@@ -362,7 +407,8 @@ static void add_spread(listing *l)
     } while (next_combination(l->t, at, &v));
 }
 
-size_t syn_variant_list(const syn_problem *p, fmt_isa isa, const int64_t *sym, syn_variant *out, size_t cap)
+size_t syn_variant_list(const syn_problem *p, fmt_isa isa, const int64_t *sym, syn_variant *out,
+                        size_t cap)
 {
     syn_form f;
     const syn_template *t;
@@ -389,7 +435,8 @@ size_t syn_variant_list(const syn_problem *p, fmt_isa isa, const int64_t *sym, s
 void syn_variant_print(const syn_variant *v, base_buf *b)
 {
     for (uint32_t i = 0; i < v->templ->n_params; i++)
-        base_buf_printf(b, "%s%s=%lld", i ? " " : "", v->templ->params[i].name, (long long)v->value[i]);
+        base_buf_printf(b, "%s%s=%lld", i ? " " : "", v->templ->params[i].name,
+                        (long long)v->value[i]);
 }
 
 bool syn_variant_parse(const syn_template *t, const char *text, syn_variant *out)

@@ -7,10 +7,10 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define SLOT (1u << 20) /* bytes of one operand between its guard pages */
-#define PAGE 4096u
+#define SLOT      (1u << 20) /* bytes of one operand between its guard pages */
+#define PAGE      4096u
 #define ELEMS_MAX (1 << 17) /* of one operand; keeps the evaluator quick */
-#define POISON 0xA5
+#define POISON    0xA5
 
 const char *case_name(case_family f)
 {
@@ -31,14 +31,12 @@ bool case_map(const uint8_t *code, size_t bytes, uint32_t plan, uint32_t run, ca
         return false;
     memcpy(m, code, bytes);
     mprotect(m, bytes, PROT_READ | PROT_EXEC);
-    *out = (case_code){m, bytes, (k_plan_fn)(uintptr_t)((char *)m + plan), (k_run_fn)(uintptr_t)((char *)m + run)};
+    *out = (case_code){m, bytes, (k_plan_fn)(uintptr_t)((char *)m + plan),
+                       (k_run_fn)(uintptr_t)((char *)m + run)};
     return true;
 }
 
-void case_unmap(case_code *c)
-{
-    munmap(c->map, c->bytes);
-}
+void case_unmap(case_code *c) { munmap(c->map, c->bytes); }
 
 int case_levels(fmt_isa out[3])
 {
@@ -48,7 +46,8 @@ int case_levels(fmt_isa out[3])
         out[n++] = FMT_ISA_V3;
     else
         printf("level v3: not on this CPU, not run\n");
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq"))
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+        __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq"))
         out[n++] = FMT_ISA_V4;
     else
         printf("level v4: not on this CPU, not run\n");
@@ -66,7 +65,8 @@ bool case_compile(const char *text, size_t len, fmt_isa isa, char **out_elf, siz
     bool ok = f && fwrite(text, 1, len, f) == len;
     ok = f && fclose(f) == 0 && ok;
     snprintf(command, sizeof command, "cc %s -o %s %s", syn_flags(isa), so, src);
-    ok = ok && system(command) == 0 && base_read_file(so, 1u << 26, out_elf, out_bytes, NULL) == RTX_OK;
+    ok = ok && system(command) == 0 &&
+         base_read_file(so, 1u << 26, out_elf, out_bytes, NULL) == RTX_OK;
     if (!ok)
         printf("cannot compile %s\n", src);
     else if (unlink(src) == 0 && unlink(so) == 0)
@@ -81,7 +81,8 @@ static uint8_t *slot_at(uint32_t i)
     static uint8_t *base;
     const size_t pitch = SLOT + 2 * PAGE;
     if (base == NULL) {
-        base = mmap(NULL, pitch * (SYN_OPERANDS_MAX + 1), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        base = mmap(NULL, pitch * (SYN_OPERANDS_MAX + 1), PROT_NONE,
+                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         for (uint32_t k = 0; k <= SYN_OPERANDS_MAX; k++)
             mprotect(base + k * pitch + PAGE, SLOT, PROT_READ | PROT_WRITE);
     }
@@ -111,10 +112,12 @@ static uint8_t *element(const operand *o, int64_t number)
 static bool place(const test_case *c, uint32_t index, const int64_t *sym, operand *o)
 {
     const syn_problem *p = c->p;
-    ir_id id = index < p->n_in ? p->region->inputs[index].id : p->region->outputs[index - p->n_in].id;
+    ir_id id =
+        index < p->n_in ? p->region->inputs[index].id : p->region->outputs[index - p->n_in].id;
     const ir_type *t = ir_type_of(p->region, id);
     const case_layout *l = &c->lay[index];
-    *o = (operand){.dtype = t->dtype, .rank = t->rank, .elems = 1, .size = fmt_dtype_bytes(t->dtype)};
+    *o = (operand){
+        .dtype = t->dtype, .rank = t->rank, .elems = 1, .size = fmt_dtype_bytes(t->dtype)};
     int64_t step = 1, low = 0, high = 0;
     for (int k = 0; k < t->rank; k++) {
         (void)fmt_dim_eval(p->dims, t->dim[k], sym, &o->dim[k]);
@@ -147,7 +150,8 @@ static bool place(const test_case *c, uint32_t index, const int64_t *sym, operan
     return true;
 }
 
-static void put_random(test_case *c, uint32_t index, const int64_t *sym, uint8_t *at, fmt_dtype t, bool special)
+static void put_random(test_case *c, uint32_t index, const int64_t *sym, uint8_t *at, fmt_dtype t,
+                       bool special)
 {
     rng *r = c->r;
     double u = (double)(rng_next(r) >> 11) * 0x1p-53 * 4 - 2;
@@ -157,24 +161,45 @@ static void put_random(test_case *c, uint32_t index, const int64_t *sym, uint8_t
         (void)fmt_dim_eval(c->p->dims, c->index_limit[index], sym, &n);
         i = n > 0 ? rng_int(r, (int)-n, (int)n - 1) : 0;
     }
-    float f = special ? (rng_one_in(r, 3) ? NAN : rng_one_in(r, 2) ? INFINITY : -INFINITY) : c->powers ? 1 - 2 * (float)(i & 1) : c->exact ? (float)rng_int(r, -4, 4) : (float)u;
+    float f = special     ? (rng_one_in(r, 3)   ? NAN
+                             : rng_one_in(r, 2) ? INFINITY
+                                                : -INFINITY)
+              : c->powers ? 1 - 2 * (float)(i & 1)
+              : c->exact  ? (float)rng_int(r, -4, 4)
+                          : (float)u;
     double d = f;
     int32_t i32 = (int32_t)i;
     uint16_t h = t == FMT_F16 ? fmt_f32_to_f16(f) : fmt_f32_to_bf16(f);
     switch (t) {
-    case FMT_F32: memcpy(at, &f, 4); break;
-    case FMT_F64: memcpy(at, &d, 8); break;
-    case FMT_I64: memcpy(at, &i, 8); break;
-    case FMT_I32: memcpy(at, &i32, 4); break;
+    case FMT_F32:
+        memcpy(at, &f, 4);
+        break;
+    case FMT_F64:
+        memcpy(at, &d, 8);
+        break;
+    case FMT_I64:
+        memcpy(at, &i, 8);
+        break;
+    case FMT_I32:
+        memcpy(at, &i32, 4);
+        break;
     case FMT_F16:
-    case FMT_BF16: memcpy(at, &h, 2); break;
-    default: *at = (uint8_t)(rng_next(r) & 1); break;
+    case FMT_BF16:
+        memcpy(at, &h, 2);
+        break;
+    default:
+        *at = (uint8_t)(rng_next(r) & 1);
+        break;
     }
 }
 
 /* ---- comparison ---- */
 
-typedef struct scale { const ir_graph *g; int64_t depth; double largest; } scale; /* root mean square of the largest intermediate */
+typedef struct scale {
+    const ir_graph *g;
+    int64_t depth;
+    double largest;
+} scale; /* root mean square of the largest intermediate */
 
 static bool see(void *ctx, ir_id id, const ir_tensor *v)
 {
@@ -201,9 +226,11 @@ static bool compare(const operand *o, const ir_tensor *want, double largest)
         const uint8_t *got = element(o, i);
         if (o->dtype != FMT_F32) {
             bool half = o->dtype == FMT_F16 || o->dtype == FMT_BF16 || o->dtype == FMT_F64;
-            bool both_nan = half && memcmp(got, bytes + (size_t)i * o->size, o->size) != 0 && !isfinite(want->f[i]);
+            bool both_nan = half && memcmp(got, bytes + (size_t)i * o->size, o->size) != 0 &&
+                            !isfinite(want->f[i]);
             if (memcmp(got, bytes + (size_t)i * o->size, o->size) != 0 && !both_nan) {
-                printf("  element %lld: bits differ (wanted %g)\n", (long long)i, want->f ? want->f[i] : (double)want->i[i]);
+                printf("  element %lld: bits differ (wanted %g)\n", (long long)i,
+                       want->f ? want->f[i] : (double)want->i[i]);
                 return false;
             }
             continue;
@@ -256,7 +283,8 @@ static void dump(const test_case *c, const operand *o, uint32_t n)
 
 /* ---- one instance ---- */
 
-static uint32_t arguments(const test_case *c, const int64_t *sym, const operand *o, const int64_t *from, uint32_t n_from, int64_t *out)
+static uint32_t arguments(const test_case *c, const int64_t *sym, const operand *o,
+                          const int64_t *from, uint32_t n_from, int64_t *out)
 {
     int64_t own[512];
     uint32_t n = fmt_sym_count(c->p->dims), n_ops = c->p->n_in + c->p->n_out;
@@ -334,7 +362,8 @@ bool case_check(test_case *c, const case_code *code, const int64_t *from, uint32
             return false;
         }
     }
-    ir_tensor in[SYN_OPERANDS_MAX + SYN_SYMS_MAX] = {0}, out[SYN_OPERANDS_MAX] = {0}, sums[SYN_OPERANDS_MAX] = {0};
+    ir_tensor in[SYN_OPERANDS_MAX + SYN_SYMS_MAX] = {0}, out[SYN_OPERANDS_MAX] = {0},
+                                    sums[SYN_OPERANDS_MAX] = {0};
     AUTO_FREE uint8_t *flat = base_alloc(BASE_TAG_SYNTH, SLOT * 2);
     bool ok = true, special = rng_one_in(c->r, 10) && c->family != CASE_ATTENTION;
     for (uint32_t i = 0; i < n_ops; i++)
@@ -343,13 +372,17 @@ bool case_check(test_case *c, const case_code *code, const int64_t *from, uint32
         if (p->packed[i]) {
             for (int64_t e = 0; e < o[i].elems; e++)
                 put_random(c, i, sym, flat + 4 * e, FMT_F32, special && rng_one_in(c->r, 50));
-            int64_t one = o[i].dim[o[i].rank - 2] * o[i].dim[o[i].rank - 1]; /* one matrix for every batch */
+            int64_t one =
+                o[i].dim[o[i].rank - 2] * o[i].dim[o[i].rank - 1]; /* one matrix for every batch */
             for (int64_t e = one; e < o[i].elems; e++)
                 memcpy(flat + 4 * e, flat + 4 * (e - one), 4);
-            syn_pack_b((const float *)(void *)flat, o[i].dim[o[i].rank - 2], o[i].dim[o[i].rank - 1], o[i].dim[o[i].rank - 1], 1, (float *)(void *)o[i].lo);
+            syn_pack_b((const float *)(void *)flat, o[i].dim[o[i].rank - 2],
+                       o[i].dim[o[i].rank - 1], o[i].dim[o[i].rank - 1], 1,
+                       (float *)(void *)o[i].lo);
         } else {
             for (int64_t e = 0; e < o[i].elems; e++)
-                put_random(c, i, sym, element(&o[i], e), o[i].dtype, special && rng_one_in(c->r, 50) && (c->family != CASE_ROW || i == 0));
+                put_random(c, i, sym, element(&o[i], e), o[i].dtype,
+                           special && rng_one_in(c->r, 50) && (c->family != CASE_ROW || i == 0));
             for (int64_t e = 0; e < o[i].elems; e++)
                 memcpy(flat + (size_t)e * o[i].size, element(&o[i], e), o[i].size);
         }
@@ -377,9 +410,13 @@ bool case_check(test_case *c, const case_code *code, const int64_t *from, uint32
         buf[i] = o[i].first;
     if (ok)
         call(c, code, &(k_call){.buf = buf, .arg = args, .trap = &trap});
-    ok = ok && (!rng_one_in(c->r, 4) || same_again(c, code, &(k_call){.buf = buf, .arg = args, .trap = &trap}, o + p->n_in));
+    ok =
+        ok && (!rng_one_in(c->r, 4) ||
+               same_again(c, code, &(k_call){.buf = buf, .arg = args, .trap = &trap}, o + p->n_in));
     for (uint32_t i = 0; ok && i < p->n_out; i++)
-        ok = (untouched(&o[p->n_in + i]) || (printf("  output %u: wrote between elements\n", i), false)) && compare(&o[p->n_in + i], &out[i], s.largest);
+        ok = (untouched(&o[p->n_in + i]) ||
+              (printf("  output %u: wrote between elements\n", i), false)) &&
+             compare(&o[p->n_in + i], &out[i], s.largest);
     if (trap) {
         printf("  trap without a reason\n");
         ok = false;

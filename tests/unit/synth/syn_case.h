@@ -8,7 +8,9 @@
 #include "syn_ready_set.h"
 
 /* splitmix64 */
-typedef struct rng { uint64_t s; } rng;
+typedef struct rng {
+    uint64_t s;
+} rng;
 static inline uint64_t rng_next(rng *r)
 {
     uint64_t z = r->s += UINT64_C(0x9e3779b97f4a7c15);
@@ -16,14 +18,19 @@ static inline uint64_t rng_next(rng *r)
     z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
     return z ^ z >> 31;
 }
-static inline int rng_int(rng *r, int lo, int hi) { return lo + (int)(rng_next(r) % (uint64_t)(hi - lo + 1)); }
+static inline int rng_int(rng *r, int lo, int hi)
+{
+    return lo + (int)(rng_next(r) % (uint64_t)(hi - lo + 1));
+}
 static inline bool rng_one_in(rng *r, int n) { return rng_next(r) % (uint64_t)n == 0; }
 
 /* X(NAME, template): what a random structure is drawn for. */
 #define CASE_TABLE(X)                                                                              \
-    X(ELTWISE, "eltwise") X(COPY, "copy") X(REDUCE, "reduce") X(ARGREDUCE, "argreduce") X(ROW, "row") X(GEMM, "gemm") \
-    X(ATTENTION, "attention") X(ROPE, "rope") X(GATHER, "gather") X(GATHER_ND, "gather_nd")        \
-    X(GATHER_ELEMENTS, "gather_elements") X(CUMSUM, "cumsum") X(TOPK, "topk") X(DIMVALS, "dimvals")
+    X(ELTWISE, "eltwise")                                                                          \
+    X(COPY, "copy") X(REDUCE, "reduce") X(ARGREDUCE, "argreduce") X(ROW, "row") X(GEMM, "gemm")    \
+        X(ATTENTION, "attention") X(ROPE, "rope") X(GATHER, "gather") X(GATHER_ND, "gather_nd")    \
+            X(GATHER_ELEMENTS, "gather_elements") X(CUMSUM, "cumsum") X(TOPK, "topk")              \
+                X(DIMVALS, "dimvals")
 typedef enum case_family {
 #define CASE_ROW(name, text) CASE_##name,
     CASE_TABLE(CASE_ROW)
@@ -32,7 +39,11 @@ typedef enum case_family {
 } case_family;
 const char *case_name(case_family f);
 
-typedef struct case_layout { int8_t order[FMT_RANK_MAX]; int8_t gap[FMT_RANK_MAX]; bool zero[FMT_RANK_MAX], negative[FMT_RANK_MAX]; } case_layout;
+typedef struct case_layout {
+    int8_t order[FMT_RANK_MAX];
+    int8_t gap[FMT_RANK_MAX];
+    bool zero[FMT_RANK_MAX], negative[FMT_RANK_MAX];
+} case_layout;
 
 typedef struct test_case {
     syn_problem *p;
@@ -43,7 +54,7 @@ typedef struct test_case {
     int64_t small[SYN_SYMS_MAX], large[SYN_SYMS_MAX]; /* range of each symbol */
     case_layout lay[SYN_OPERANDS_MAX];
     fmt_dim index_limit[SYN_OPERANDS_MAX]; /* operand holds indices into an axis of this size */
-    uint32_t k_sym; /* topk: this symbol is at most the other */
+    uint32_t k_sym;                        /* topk: this symbol is at most the other */
     uint32_t k_of;
     bool exact, powers; /* operands are small integers; are ±1 */
 } test_case;

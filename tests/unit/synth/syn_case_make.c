@@ -3,7 +3,8 @@
 #include "base_sys.h"
 #include <stdio.h>
 
-static const fmt_dtype all_dtypes[] = {FMT_F32, FMT_I64, FMT_I32, FMT_BOOL, FMT_F16, FMT_BF16, FMT_F64};
+static const fmt_dtype all_dtypes[] = {FMT_F32, FMT_I64,  FMT_I32, FMT_BOOL,
+                                       FMT_F16, FMT_BF16, FMT_F64};
 
 /* ---- sizes and operands ---- */
 
@@ -44,7 +45,8 @@ static void lay_out(test_case *c, uint32_t o, const ir_type *t, int flags)
         bool last = k == n - 1 && flags & (UNIT_LAST | UNIT_OR_ZERO_LAST);
         l->gap[k] = (int8_t)(odd && !last && rng_one_in(c->r, 4) ? rng_int(c->r, 1, 3) : 0);
         l->negative[k] = odd && !last && rng_one_in(c->r, 6);
-        l->zero[k] = odd && !(flags & NO_ZERO) && !(last && flags & UNIT_LAST) && rng_one_in(c->r, 5);
+        l->zero[k] =
+            odd && !(flags & NO_ZERO) && !(last && flags & UNIT_LAST) && rng_one_in(c->r, 5);
     }
     /* A stride is a number as long as all it stems from are. */
     int64_t step = 1, v;
@@ -54,7 +56,9 @@ static void lay_out(test_case *c, uint32_t o, const ir_type *t, int flags)
         step += l->zero[k] ? 0 : l->gap[k];
         bool forced = k == n - 1 && flags & (UNIT_LAST | UNIT_OR_ZERO_LAST);
         if (forced || (c->baked && known && !rng_one_in(c->r, 5)))
-            c->p->stride[o][k] = fmt_dim_const(c->p->dims, l->zero[k] ? 0 : l->negative[k] ? -step : step);
+            c->p->stride[o][k] = fmt_dim_const(c->p->dims, l->zero[k]       ? 0
+                                                           : l->negative[k] ? -step
+                                                                            : step);
         if (l->zero[k])
             continue;
         known = known && fmt_dim_is_const(c->p->dims, t->dim[k], &v);
@@ -100,7 +104,8 @@ static ir_id constant(test_case *c, fmt_dtype t, double v, const fmt_dim *dims, 
 /* n nodes on top of v (or of fresh operands when v is 0). Operations that jump look at operands only. */
 static ir_id grow(test_case *c, ir_id v, int n, const fmt_dim *dims, int rank, int flags)
 {
-    static const ir_op unary[] = {IR_neg, IR_abs, IR_tanh, IR_sigmoid, IR_gelu, IR_gelu_tanh, IR_silu, IR_relu, IR_erf, IR_sin, IR_cos};
+    static const ir_op unary[] = {IR_neg,  IR_abs,  IR_tanh, IR_sigmoid, IR_gelu, IR_gelu_tanh,
+                                  IR_silu, IR_relu, IR_erf,  IR_sin,     IR_cos};
     static const ir_op binary[] = {IR_add, IR_sub, IR_mul, IR_max, IR_min, IR_swiglu};
     static const ir_op compare[] = {IR_lt, IR_le, IR_gt, IR_ge, IR_eq, IR_ne};
     ir_graph *g = c->p->region;
@@ -110,19 +115,30 @@ static ir_id grow(test_case *c, ir_id v, int n, const fmt_dim *dims, int rank, i
     for (int i = 0; i < n; i++) {
         bool room = c->p->n_in < 8;
         ir_id w = room && rng_one_in(c->r, 2) ? operand(c, FMT_F32, rank, dims, flags)
-                  : kept && rng_one_in(c->r, 2) ? kept : constant(c, FMT_F32, (double)rng_int(c->r, -8, 8) / 8, dims, rank);
+                  : kept && rng_one_in(c->r, 2)
+                      ? kept
+                      : constant(c, FMT_F32, (double)rng_int(c->r, -8, 8) / 8, dims, rank);
         switch (rng_int(c->r, 0, 6)) {
         case 0:
-        case 1: v = ir_emit1(g, unary[rng_int(c->r, 0, COUNT_OF(unary) - 1)], v); break;
+        case 1:
+            v = ir_emit1(g, unary[rng_int(c->r, 0, COUNT_OF(unary) - 1)], v);
+            break;
         case 2: {
             if (!room)
                 break;
             ir_id a = operand(c, FMT_I32, rank, dims, flags);
-            ir_id b = ir_emit2(g, compare[rng_int(c->r, 0, COUNT_OF(compare) - 1)], a, constant(c, FMT_I32, rng_int(c->r, -3, 3), dims, rank));
+            ir_id b = ir_emit2(g, compare[rng_int(c->r, 0, COUNT_OF(compare) - 1)], a,
+                               constant(c, FMT_I32, rng_int(c->r, -3, 3), dims, rank));
             v = ir_emit3(g, IR_select, b, v, w);
             break;
         }
-        case 3: v = ir_emit2(g, IR_add, v, ir_cast(g, room ? operand(c, FMT_BOOL, rank, dims, flags) : constant(c, FMT_BOOL, 1, dims, rank), FMT_F32)); break;
+        case 3:
+            v = ir_emit2(g, IR_add, v,
+                         ir_cast(g,
+                                 room ? operand(c, FMT_BOOL, rank, dims, flags)
+                                      : constant(c, FMT_BOOL, 1, dims, rank),
+                                 FMT_F32));
+            break;
         default: {
             ir_op op = binary[rng_int(c->r, 0, COUNT_OF(binary) - 1)];
             v = rng_one_in(c->r, 3) ? ir_emit2(g, op, w, v) : ir_emit2(g, op, v, w);
@@ -183,7 +199,8 @@ static void make_eltwise(test_case *c)
         }
         const char *expr = t == FMT_F32 ? info->fexpr : info->iexpr;
         bool ok = op == IR_select || expr[0];
-        if (t == FMT_BOOL && op != IR_not && op != IR_and && op != IR_or && op != IR_xor && op != IR_eq && op != IR_ne && op != IR_select)
+        if (t == FMT_BOOL && op != IR_not && op != IR_and && op != IR_or && op != IR_xor &&
+            op != IR_eq && op != IR_ne && op != IR_select)
             ok = false;
         if (t != FMT_BOOL && (op == IR_not || op == IR_and || op == IR_or || op == IR_xor))
             ok = false;
@@ -223,7 +240,8 @@ static void make_reduce(test_case *c)
     if (arg) { /* exact prologue: no ties by rounding */
         if (c->fused && rng_one_in(c->r, 2))
             x = ir_emit2(g, IR_add, x, operand(c, t, outer + inner, d, 0));
-        x = ir_emit(g, rng_one_in(c->r, 2) ? IR_argmax : IR_argmin, &x, 1, &(ir_attrs){.i = {outer, rng_int(c->r, 0, 1)}});
+        x = ir_emit(g, rng_one_in(c->r, 2) ? IR_argmax : IR_argmin, &x, 1,
+                    &(ir_attrs){.i = {outer, rng_int(c->r, 0, 1)}});
         if (c->fused && rng_one_in(c->r, 2))
             x = ir_cast(g, x, FMT_I32);
         output(c, x, 0);
@@ -253,27 +271,31 @@ static void make_row(test_case *c)
     int params = op == IR_softmax ? 0 : rng_int(c->r, 0, op == IR_layernorm ? 2 : 1);
     for (int k = 0; k < params; k++)
         in[1 + k] = operand(c, FMT_F32, 1, d + rank - 1, 0);
-    x = ir_emit(c->p->region, op, in, 1 + (uint32_t)params, &(ir_attrs){.f = {op == IR_softmax ? 0 : 1e-3}});
+    x = ir_emit(c->p->region, op, in, 1 + (uint32_t)params,
+                &(ir_attrs){.f = {op == IR_softmax ? 0 : 1e-3}});
     output(c, grow(c, x, nodes(c), d, rank, 0), 0);
 }
 
 static void make_gemm(test_case *c)
 {
-    static const char *const menu[] = {"", "", "add", "add add", "add gelu", "add tanh", "silu", "mul", "swiglu", "add relu"};
+    static const char *const menu[] = {"",         "",     "add", "add add", "add gelu",
+                                       "add tanh", "silu", "mul", "swiglu",  "add relu"};
     ir_graph *g = c->p->region;
     int nb = rng_int(c->r, 0, 2);
     bool packed = rng_one_in(c->r, 2);
     fmt_dim b[2], a_dim[4], b_dim[4], y[4];
     for (int k = 0; k < nb; k++)
         b[k] = size(c, 0, 3);
-    fmt_dim m = size(c, 0, 40), k = size(c, 0, rng_one_in(c->r, 10) ? 1100 : 40), n = size(c, 0, rng_one_in(c->r, 4) ? 150 : 40);
+    fmt_dim m = size(c, 0, 40), k = size(c, 0, rng_one_in(c->r, 10) ? 1100 : 40),
+            n = size(c, 0, rng_one_in(c->r, 4) ? 150 : 40);
     for (int i = 0; i < nb; i++)
         a_dim[i] = b_dim[i] = y[i] = b[i];
     a_dim[nb] = y[nb] = m;
     a_dim[nb + 1] = b_dim[nb] = k;
     b_dim[nb + 1] = y[nb + 1] = n;
     bool any_k = rng_one_in(c->r, 4);
-    ir_id a = operand(c, FMT_F32, nb + 2, a_dim, NO_ZERO | (any_k ? 0 : UNIT_LAST)); /* equal products would err all one way */
+    ir_id a = operand(c, FMT_F32, nb + 2, a_dim,
+                      NO_ZERO | (any_k ? 0 : UNIT_LAST)); /* equal products would err all one way */
     uint32_t o = c->p->n_in;
     ir_id w = operand(c, FMT_F32, nb + 2, b_dim, 0);
     if (packed) {
@@ -289,13 +311,15 @@ static void make_gemm(test_case *c)
     if (c->fused) {
         v = grow(c, v, rng_int(c->r, 0, 5), y, nb + 2, 0);
     } else if (!any_k) {
-        const char *s = packed ? menu[rng_int(c->r, 0, COUNT_OF(menu) - 1)] : menu[rng_int(c->r, 0, 2)];
+        const char *s =
+            packed ? menu[rng_int(c->r, 0, COUNT_OF(menu) - 1)] : menu[rng_int(c->r, 0, 2)];
         while (*s) {
             size_t len = strcspn(s, " ");
             ir_op op = ir_op_find(s, len);
             if (ir_op_get(op)->max_in == 2) {
                 ir_id x = operand(c, FMT_F32, nb + 2, y, UNIT_LAST);
-                v = rng_one_in(c->r, 2) && op != IR_swiglu ? ir_emit2(g, op, x, v) : ir_emit2(g, op, v, x);
+                v = rng_one_in(c->r, 2) && op != IR_swiglu ? ir_emit2(g, op, x, v)
+                                                           : ir_emit2(g, op, v, x);
             } else {
                 v = ir_emit1(g, op, v);
             }
@@ -308,18 +332,23 @@ static void make_gemm(test_case *c)
 static void make_attention(test_case *c)
 {
     fmt_dims *p = c->p->dims;
-    fmt_dim b = size(c, 0, 2), h = size(c, 1, 4), hk = h, sq = size(c, 0, 40), sk = size(c, 0, 40), d = size(c, 1, 24), dv = size(c, 1, 40);
+    fmt_dim b = size(c, 0, 2), h = size(c, 1, 4), hk = h, sq = size(c, 0, 40), sk = size(c, 0, 40),
+            d = size(c, 1, 24), dv = size(c, 1, 40);
     if (rng_one_in(c->r, 3)) {
         h = fmt_dim_const(p, 4);
         hk = fmt_dim_const(p, 1 << rng_int(c->r, 0, 2));
     }
     bool mask = rng_one_in(c->r, 2), adjacent = !rng_one_in(c->r, 4);
     int flags = adjacent ? UNIT_LAST : 0;
-    ir_id q = operand(c, FMT_F32, 4, (fmt_dim[]){b, h, sq, d}, flags | NO_ZERO); /* equal terms make scores that exp magnifies */
+    ir_id q = operand(c, FMT_F32, 4, (fmt_dim[]){b, h, sq, d},
+                      flags | NO_ZERO); /* equal terms make scores that exp magnifies */
     ir_id k = operand(c, FMT_F32, 4, (fmt_dim[]){b, hk, sk, d}, flags | NO_ZERO);
     ir_id v = operand(c, FMT_F32, 4, (fmt_dim[]){b, hk, sk, dv}, flags);
     ir_id in[4] = {q, k, v, mask ? operand(c, FMT_F32, 4, (fmt_dim[]){b, h, sq, sk}, 0) : 0};
-    output(c, ir_emit(c->p->region, IR_attention, in, 3 + mask, &(ir_attrs){.f = {0.4}, .i = {rng_int(c->r, 0, 1), rng_int(c->r, 0, 1)}}), flags);
+    output(c,
+           ir_emit(c->p->region, IR_attention, in, 3 + mask,
+                   &(ir_attrs){.f = {0.4}, .i = {rng_int(c->r, 0, 1), rng_int(c->r, 0, 1)}}),
+           flags);
 }
 
 static void make_rope(test_case *c)
@@ -341,7 +370,8 @@ static void make_gather(test_case *c)
 {
     ir_graph *g = c->p->region;
     fmt_dtype t = all_dtypes[rng_int(c->r, 0, 6)];
-    fmt_dim o = size(c, 0, 5), a = size(c, 1, 9), i = size(c, 0, rng_one_in(c->r, 3) ? 80 : 6), j = size(c, 0, 9);
+    fmt_dim o = size(c, 0, 5), a = size(c, 1, 9), i = size(c, 0, rng_one_in(c->r, 3) ? 80 : 6),
+            j = size(c, 0, 9);
     ir_id x, ix;
     if (c->family == CASE_GATHER_ND) {
         int depth = rng_int(c->r, 1, 4);
@@ -351,7 +381,8 @@ static void make_gather(test_case *c)
         d[depth + 1] = i;
         x = operand(c, t, depth + 2, d, 0);
         c->index_limit[c->p->n_in] = a;
-        ix = operand(c, c->baked ? index_type(c) : FMT_I64, 3, (fmt_dim[]){o, j, fmt_dim_const(c->p->dims, depth)}, 0);
+        ix = operand(c, c->baked ? index_type(c) : FMT_I64, 3,
+                     (fmt_dim[]){o, j, fmt_dim_const(c->p->dims, depth)}, 0);
         output(c, ir_emit(g, IR_gather_nd, (ir_id[]){x, ix}, 2, &(ir_attrs){.i = {1}}), 0);
     } else if (c->family == CASE_GATHER_ELEMENTS) {
         int rank = rng_int(c->r, 1, 4), along = rng_int(c->r, 0, rank - 1);
@@ -362,7 +393,8 @@ static void make_gather(test_case *c)
         d[along] = j;
         c->index_limit[c->p->n_in] = a;
         ix = operand(c, index_type(c), rank, d, 0);
-        output(c, ir_emit(g, IR_gather_elements, (ir_id[]){x, ix}, 2, &(ir_attrs){.i = {along}}), 0);
+        output(c, ir_emit(g, IR_gather_elements, (ir_id[]){x, ix}, 2, &(ir_attrs){.i = {along}}),
+               0);
     } else {
         x = operand(c, t, 3, (fmt_dim[]){o, a, i}, 0);
         c->index_limit[c->p->n_in] = a;
@@ -382,7 +414,9 @@ static void make_scan(test_case *c)
         return;
     }
     int64_t n;
-    fmt_dim k = fmt_dim_is_const(c->p->dims, a, &n) ? fmt_dim_const(c->p->dims, rng_int(c->r, 0, (int)n)) : size(c, 0, 50);
+    fmt_dim k = fmt_dim_is_const(c->p->dims, a, &n)
+                    ? fmt_dim_const(c->p->dims, rng_int(c->r, 0, (int)n))
+                    : size(c, 0, 50);
     if (fmt_dim_is_sym(c->p->dims, k, &c->k_sym))
         (void)fmt_dim_is_sym(c->p->dims, a, &c->k_of);
     else if (!fmt_dim_is_const(c->p->dims, a, &n)) /* k a number, the axis a symbol: at least k */
@@ -403,10 +437,20 @@ static void make_dimvals(test_case *c)
 }
 
 static void (*const makers[CASE_COUNT])(test_case *) = {
-    [CASE_ELTWISE] = make_eltwise, [CASE_COPY] = make_copy,        [CASE_REDUCE] = make_reduce,       [CASE_ARGREDUCE] = make_reduce,
-    [CASE_ROW] = make_row,         [CASE_GEMM] = make_gemm,        [CASE_ATTENTION] = make_attention, [CASE_ROPE] = make_rope,
-    [CASE_GATHER] = make_gather,   [CASE_GATHER_ND] = make_gather, [CASE_GATHER_ELEMENTS] = make_gather,
-    [CASE_CUMSUM] = make_scan,     [CASE_TOPK] = make_scan,        [CASE_DIMVALS] = make_dimvals,
+    [CASE_ELTWISE] = make_eltwise,
+    [CASE_COPY] = make_copy,
+    [CASE_REDUCE] = make_reduce,
+    [CASE_ARGREDUCE] = make_reduce,
+    [CASE_ROW] = make_row,
+    [CASE_GEMM] = make_gemm,
+    [CASE_ATTENTION] = make_attention,
+    [CASE_ROPE] = make_rope,
+    [CASE_GATHER] = make_gather,
+    [CASE_GATHER_ND] = make_gather,
+    [CASE_GATHER_ELEMENTS] = make_gather,
+    [CASE_CUMSUM] = make_scan,
+    [CASE_TOPK] = make_scan,
+    [CASE_DIMVALS] = make_dimvals,
 };
 
 static ir_id same(void *ctx, const ir_graph *old, ir_id old_id, ir_graph *g, const ir_id *in)
@@ -419,7 +463,13 @@ test_case *case_new(case_family family, bool baked, bool fused, rng *r)
 {
     test_case *c = base_zalloc(BASE_TAG_SYNTH, sizeof *c);
     rtx_err err = {0};
-    *c = (test_case){.p = syn_problem_new(), .r = r, .family = family, .baked = baked, .fused = fused, .k_sym = FMT_NONE, .k_of = FMT_NONE};
+    *c = (test_case){.p = syn_problem_new(),
+                     .r = r,
+                     .family = family,
+                     .baked = baked,
+                     .fused = fused,
+                     .k_sym = FMT_NONE,
+                     .k_of = FMT_NONE};
     for (int o = 0; o < SYN_OPERANDS_MAX; o++)
         c->index_limit[o] = FMT_DIM_BAD;
     makers[family](c);

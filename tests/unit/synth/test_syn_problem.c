@@ -45,9 +45,14 @@ static void test_bad_text_is_refused(void **state)
 {
     (void)state;
     static const char *const bad[] = {
-        "", "problem 1\n", "problem 2\nsyms 0 free 0\nstrides\n", "problem 1\nsyms 99 free 0\nstrides ;\n",
-        "problem 1\nsyms 0 free 0\nstrides 1 ; 1\nfunc @region(%0 \"i0\": f32[4]) {\n  return %0 \"o0\"\n}\n",
-        "problem 1\nsyms 0 free 0\nstrides 1 2 ; 1 ;\nfunc @region(%0 \"i0\": f32[4]) {\n  return %0 \"o0\"\n}\n",
+        "",
+        "problem 1\n",
+        "problem 2\nsyms 0 free 0\nstrides\n",
+        "problem 1\nsyms 99 free 0\nstrides ;\n",
+        "problem 1\nsyms 0 free 0\nstrides 1 ; 1\nfunc @region(%0 \"i0\": f32[4]) {\n  return %0 "
+        "\"o0\"\n}\n",
+        "problem 1\nsyms 0 free 0\nstrides 1 2 ; 1 ;\nfunc @region(%0 \"i0\": f32[4]) {\n  return "
+        "%0 \"o0\"\n}\n",
     };
     for (size_t i = 0; i < COUNT_OF(bad); i++) {
         syn_problem *p = NULL;
@@ -57,7 +62,8 @@ static void test_bad_text_is_refused(void **state)
     rng r = {11};
     test_case *c = case_new(CASE_GEMM, true, true, &r);
     AUTO_FREE char *text = text_of(c->p);
-    for (size_t n = 0; n + 2 < strlen(text); n++) { /* cut anywhere: refused or a smaller problem, never a crash */
+    for (size_t n = 0; n + 2 < strlen(text);
+         n++) { /* cut anywhere: refused or a smaller problem, never a crash */
         syn_problem *p = NULL;
         if (syn_problem_parse(text, n, &p, NULL) == RTX_OK)
             syn_problem_free(p);
@@ -66,7 +72,8 @@ static void test_bad_text_is_refused(void **state)
 }
 
 /* The general form of a general form is itself, with every argument in its place. */
-static rtx_status is_fixpoint(void *ctx, const syn_problem *p, uint32_t index, bool rare, rtx_err *err)
+static rtx_status is_fixpoint(void *ctx, const syn_problem *p, uint32_t index, bool rare,
+                              rtx_err *err)
 {
     (void)index, (void)rare;
     int64_t args[512];
@@ -126,10 +133,27 @@ static bool names(void *ctx, const char *name, size_t len, int64_t *v)
 static void test_expressions(void **state)
 {
     (void)state;
-    static const struct { const char *text; bool ok; int64_t v; } rows[] = {
-        {"", true, 1}, {"1 + 2 * 3", true, 7}, {"(1 + 2) * 3", true, 9}, {"10 - 3 - 2", true, 5}, {"M <= 16 && LEVEL == 4", true, 1},
-        {"M<16", true, 0}, {"LEVEL == 4 ? M * 2 <= 28 : M <= 12", true, 0}, {"!M || -1", true, 1}, {"M % 3", true, 1}, {"M != 16", true, 0},
-        {"M / 0", false, 0}, {"1 +", false, 0}, {"(1", false, 0}, {"1 2", false, 0}, {"abc", false, 0}, {"1 ? 2", false, 0},
+    static const struct {
+        const char *text;
+        bool ok;
+        int64_t v;
+    } rows[] = {
+        {"", true, 1},
+        {"1 + 2 * 3", true, 7},
+        {"(1 + 2) * 3", true, 9},
+        {"10 - 3 - 2", true, 5},
+        {"M <= 16 && LEVEL == 4", true, 1},
+        {"M<16", true, 0},
+        {"LEVEL == 4 ? M * 2 <= 28 : M <= 12", true, 0},
+        {"!M || -1", true, 1},
+        {"M % 3", true, 1},
+        {"M != 16", true, 0},
+        {"M / 0", false, 0},
+        {"1 +", false, 0},
+        {"(1", false, 0},
+        {"1 2", false, 0},
+        {"abc", false, 0},
+        {"1 ? 2", false, 0},
     };
     for (size_t i = 0; i < COUNT_OF(rows); i++) {
         int64_t v = -1;
@@ -189,8 +213,10 @@ static void test_packing(void **state)
 static void test_cost_and_measure(void **state)
 {
     (void)state;
-    static const char gemm[] = "problem 1\nsyms 1 free 0\nstrides 8 1 ; ? ? packed; 4 1 ;\nsym s0 0..\n"
-                               "func @region(%0 \"i0\": f32[s0,8], %1 \"i1\": f32[8,4]) {\n  %2 = dot %0 %1 : f32[s0,4]\n  return %2 \"o0\"\n}\n";
+    static const char gemm[] =
+        "problem 1\nsyms 1 free 0\nstrides 8 1 ; ? ? packed; 4 1 ;\nsym s0 0..\n"
+        "func @region(%0 \"i0\": f32[s0,8], %1 \"i1\": f32[8,4]) {\n  %2 = dot %0 %1 : f32[s0,4]\n "
+        " return %2 \"o0\"\n}\n";
     syn_problem *p;
     rtx_err err = {0};
     if (syn_problem_parse(gemm, sizeof gemm - 1, &p, &err) != RTX_OK)
@@ -211,13 +237,16 @@ static void test_cost_and_measure(void **state)
 static void test_bad_index_traps(void **state)
 {
     (void)state;
-    static const char text[] = "problem 1\nsyms 1 free 0\nstrides 0 2 1 ; 1 ; 0 2 1 ;\nsym s0 0..\nfunc @region(%0 \"i0\": f32[1,s0,2], "
-                               "%1 \"i1\": i64[3]) {\n  %2 = gather %0 %1 {axis=1} : f32[1,3,2]\n  return %2 \"o0\"\n}\n";
+    static const char text[] =
+        "problem 1\nsyms 1 free 0\nstrides 0 2 1 ; 1 ; 0 2 1 ;\nsym s0 0..\nfunc @region(%0 "
+        "\"i0\": f32[1,s0,2], "
+        "%1 \"i1\": i64[3]) {\n  %2 = gather %0 %1 {axis=1} : f32[1,3,2]\n  return %2 \"o0\"\n}\n";
     syn_problem *p, *q;
     int64_t from[64], args[64];
     uint32_t n;
     rtx_err err = {0};
-    if (syn_problem_parse(text, sizeof text - 1, &p, &err) != RTX_OK || syn_problem_general(p, &q, from, &n, COUNT_OF(from), &err) != RTX_OK)
+    if (syn_problem_parse(text, sizeof text - 1, &p, &err) != RTX_OK ||
+        syn_problem_general(p, &q, from, &n, COUNT_OF(from), &err) != RTX_OK)
         fail_msg("%s", err.text);
     for (int64_t rows = 0; rows <= 3; rows += 3) {
         const int64_t own[] = {rows, 0, 2, 1, 1, 0, 2, 1};
@@ -276,10 +305,16 @@ static void test_allocation_failures(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_text_round_trip), cmocka_unit_test(test_bad_text_is_refused),
-        cmocka_unit_test(test_set_is_general_and_complete), cmocka_unit_test(test_every_level_has_the_set),
-        cmocka_unit_test(test_expressions), cmocka_unit_test(test_variants), cmocka_unit_test(test_packing),
-        cmocka_unit_test(test_cost_and_measure), cmocka_unit_test(test_bad_index_traps), cmocka_unit_test(test_allocation_failures),
+        cmocka_unit_test(test_text_round_trip),
+        cmocka_unit_test(test_bad_text_is_refused),
+        cmocka_unit_test(test_set_is_general_and_complete),
+        cmocka_unit_test(test_every_level_has_the_set),
+        cmocka_unit_test(test_expressions),
+        cmocka_unit_test(test_variants),
+        cmocka_unit_test(test_packing),
+        cmocka_unit_test(test_cost_and_measure),
+        cmocka_unit_test(test_bad_index_traps),
+        cmocka_unit_test(test_allocation_failures),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

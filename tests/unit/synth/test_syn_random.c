@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #define PER_VARIANT 100
-#define UNIT 15 /* kernels compiled together */
+#define UNIT        15 /* kernels compiled together */
 
 static int failures;
 
@@ -31,7 +31,8 @@ static bool ready_one(case_family f, fmt_isa isa, rng *r, uint64_t *done)
         base_buf_init(&text, BASE_TAG_SYNTH, SIZE_MAX);
         if (q)
             (void)syn_problem_text(q, &text, NULL);
-        printf("%s v%d: not in the precompiled set: %s\n%s", case_name(f), isa, err.text, text.data ? text.data : "");
+        printf("%s v%d: not in the precompiled set: %s\n%s", case_name(f), isa, err.text,
+               text.data ? text.data : "");
         ok = false;
     } else if (case_map(k->code, k->code_bytes, k->plan_entry, k->run_entry, &code)) {
         for (int i = 0; i < 8 && ok; i++, (*done)++)
@@ -39,7 +40,8 @@ static bool ready_one(case_family f, fmt_isa isa, rng *r, uint64_t *done)
         case_unmap(&code);
     }
     if (!ok)
-        printf("FAILED %s v%d precompiled, seed %llu\n", case_name(f), isa, (unsigned long long)seed);
+        printf("FAILED %s v%d precompiled, seed %llu\n", case_name(f), isa,
+               (unsigned long long)seed);
     syn_problem_free(q);
     case_free(c);
     return ok;
@@ -54,7 +56,8 @@ static void run_ready(case_family f, fmt_isa isa, uint64_t want)
             bad++;
             failures++;
         }
-    printf("%-16s v%d precompiled: %llu random problems\n", case_name(f), isa, (unsigned long long)done);
+    printf("%-16s v%d precompiled: %llu random problems\n", case_name(f), isa,
+           (unsigned long long)done);
     fflush(stdout);
 }
 
@@ -71,7 +74,8 @@ static syn_variant random_variant(const test_case *c, fmt_isa isa)
     for (int tries = 0; tries < 200; tries++) {
         v = d;
         for (uint32_t i = 0; i < d.templ->n_params; i++)
-            v.value[i] = d.templ->params[i].values[rng_int(c->r, 0, (int)d.templ->params[i].n_values - 1)];
+            v.value[i] =
+                d.templ->params[i].values[rng_int(c->r, 0, (int)d.templ->params[i].n_values - 1)];
         if (is_legal(c, &v, isa))
             return v;
     }
@@ -94,12 +98,14 @@ static int run_unit(case_family f, fmt_isa isa, rng *r, int n, uint64_t *problem
         snprintf(name, sizeof name, "f%d", i);
         c[i] = case_new(f, true, true, r);
         syn_variant v;
-        if (c[i] && (v = random_variant(c[i], isa), syn_unit_add(&text, c[i]->p, &v, isa, name, &err) != RTX_OK))
+        if (c[i] && (v = random_variant(c[i], isa),
+                     syn_unit_add(&text, c[i]->p, &v, isa, name, &err) != RTX_OK))
             printf("%s: %s\n", case_name(f), err.text);
     }
     fmt_kobj obj;
     rtx_err err = {0};
-    bool ok = case_compile(text.data, text.len, isa, &elf, &bytes) && fmt_kobj_read(elf, bytes, &obj, &err) == RTX_OK;
+    bool ok = case_compile(text.data, text.len, isa, &elf, &bytes) &&
+              fmt_kobj_read(elf, bytes, &obj, &err) == RTX_OK;
     if (!ok)
         printf("%s v%d: %s\n", case_name(f), isa, err.text);
     for (int i = 0; i < n; i++) {
@@ -109,7 +115,8 @@ static int run_unit(case_family f, fmt_isa isa, rng *r, int n, uint64_t *problem
         snprintf(plan, sizeof plan, "f%d_plan", i);
         snprintf(run, sizeof run, "f%d_run", i);
         bool fine = ok && c[i] && fmt_kobj_entry(elf, bytes, plan, &at_plan, NULL) == RTX_OK &&
-                    fmt_kobj_entry(elf, bytes, run, &at_run, NULL) == RTX_OK && case_map(obj.code, obj.bytes, at_plan, at_run, &code);
+                    fmt_kobj_entry(elf, bytes, run, &at_run, NULL) == RTX_OK &&
+                    case_map(obj.code, obj.bytes, at_plan, at_run, &code);
         if (fine) {
             for (int k = 0; k < PER_VARIANT && fine; k++, (*problems)++)
                 fine = case_check(c[i], &code, NULL, 0);
@@ -117,7 +124,8 @@ static int run_unit(case_family f, fmt_isa isa, rng *r, int n, uint64_t *problem
         }
         good += fine;
         if (!fine)
-            printf("FAILED %s v%d rendered %d, seed %llu\n", case_name(f), isa, i, (unsigned long long)seed);
+            printf("FAILED %s v%d rendered %d, seed %llu\n", case_name(f), isa, i,
+                   (unsigned long long)seed);
         case_free(c[i]);
     }
     failures += n - good;
@@ -134,7 +142,8 @@ static void run_rendered(case_family f, fmt_isa isa, int want)
         if (run_unit(f, isa, &r, n, &problems) < n)
             break;
     }
-    printf("%-16s v%d rendered: %d variants, %llu random problems\n", case_name(f), isa, done, (unsigned long long)problems);
+    printf("%-16s v%d rendered: %d variants, %llu random problems\n", case_name(f), isa, done,
+           (unsigned long long)problems);
     fflush(stdout);
 }
 
