@@ -27,10 +27,19 @@ static inline bool rng_one_in(rng *r, int n) { return rng_next(r) % (uint64_t)n 
 /* X(NAME, template): what a random structure is drawn for. */
 #define CASE_TABLE(X)                                                                              \
     X(ELTWISE, "eltwise")                                                                          \
-    X(COPY, "copy") X(REDUCE, "reduce") X(ARGREDUCE, "argreduce") X(ROW, "row") X(GEMM, "gemm")    \
-        X(ATTENTION, "attention") X(ROPE, "rope") X(GATHER, "gather") X(GATHER_ND, "gather_nd")    \
-            X(GATHER_ELEMENTS, "gather_elements") X(CUMSUM, "cumsum") X(TOPK, "topk")              \
-                X(DIMVALS, "dimvals")
+    X(COPY, "copy")                                                                                \
+    X(REDUCE, "reduce")                                                                            \
+    X(ARGREDUCE, "argreduce")                                                                      \
+    X(ROW, "row")                                                                                  \
+    X(GEMM, "gemm")                                                                                \
+    X(ATTENTION, "attention")                                                                      \
+    X(ROPE, "rope")                                                                                \
+    X(GATHER, "gather")                                                                            \
+    X(GATHER_ND, "gather_nd")                                                                      \
+    X(GATHER_ELEMENTS, "gather_elements")                                                          \
+    X(CUMSUM, "cumsum")                                                                            \
+    X(TOPK, "topk")                                                                                \
+    X(DIMVALS, "dimvals")
 typedef enum case_family {
 #define CASE_ROW(name, text) CASE_##name,
     CASE_TABLE(CASE_ROW)
