@@ -46,7 +46,9 @@ static bool inline_scalar(const builder *b, ir_id id, double *v)
 /* The operand that serves input k of a node; FMT_NONE if there is none. */
 static uint32_t find_operand(const builder *b, ir_id node, uint32_t k, bool outer_only)
 {
-    bool exact = !b->baked || (node == b->r->anchor && b->r->kind == PASS_ANCHOR_ROW && k > 0); /* gamma is never x */
+    /* templates know an anchor's operands by place: attention(x, x, x) has three, gamma is never x */
+    bool placed = b->r->kind == PASS_ANCHOR_ROW ? k > 0 : b->r->kind != PASS_ANCHOR_REDUCE;
+    bool exact = !b->baked || (node == b->r->anchor && placed);
     for (uint32_t i = 0; i < b->b->n_in; i++)
         if (!exact ? b->b->operand[i] == ir_in(b->g, node, k) && b->outer_only[i] == outer_only : b->user[i] == node && b->place[i] == k)
             return i;
