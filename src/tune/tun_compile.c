@@ -119,7 +119,7 @@ static void log_line(const char *path, char *out, size_t cap)
     AUTO_FREE char *text = NULL;
     size_t bytes = 0;
     out[0] = 0;
-    if (base_read_file(path, (size_t)1 << 20, &text, &bytes, NULL) != RTX_OK || bytes == 0)
+    if (base_read_file(path, (size_t)1 << 20, &text, &bytes, NULL) != RTX_OK || !text || bytes == 0)
         return;
     const char *at = memmem(text, bytes, "error", 5);
     if (!at)
