@@ -4,12 +4,13 @@ Ops that jump (comparisons, casts to integers, argmax) only take values that fp3
 that the tolerance of an output follows from what it is made of: TOLERANCE times the larger of its norm and its parts'.
 """
 import os
+import shutil
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 import op_cases
@@ -261,7 +262,31 @@ def test_random_graphs(g):
         agree(g, c, SIZES)
 
 
-@settings(max_examples=3, **SETTINGS)
+def test_one_value_in_every_place():
+    """An operand that an anchor reads more than once, tuned too: kernels know operands by place."""
+    g = Graph(n=(1, 64))
+    x, i = g.input("f32", "n", 8), g.input("i64", 1, below="1")
+    square = g.const(np.eye(8, dtype=np.float32) * 2 + 1)
+    four = g.node("reshape", x, dims=[1, 1, "n", 8])
+    g.out(g.node("attention", four, four, four, scale=0.1, causal=1, nan_zero=0), "any")
+    g.out(g.node("rope", x, x, x, interleaved=0), "any")
+    g.out(g.node("dot", square, square), "any")
+    g.out(g.node("add", g.node("dot", x, square), x), "any")
+    g.out(g.node("gather", i, i, axis=0), "any")
+    g.out(g.node("gather_elements", i, i, axis=0), "any")
+    g.out(g.node("mul", x, x), "any")
+    g.out(g.node("layernorm", g.const(np.ones(8)), g.const(np.ones(8)), g.const(np.ones(8)), eps=0.1), "any")
+    z = g.input("f32", 6, 6)
+    g.out(g.node("dot", z, z), "any")
+    g.out(g.node("add", g.node("dot", z, z), z), "any")
+    g.mags = [8.0] * len(g.outputs)
+    for tune in ("off", "quick"):
+        with Compiled(g.text(), tune=tune, cache="", **({} if tune == "off" else {"budget": 4, "buckets": {"n": [8]}, "threads": [1]})) as c:
+            assert tune == "off" or shutil.which("cc") is None or c.report["kernels"]["tuned"] > 0, c.report
+            agree(g, c, [{"n": 1}, {"n": 7}, {"n": 33}])
+
+
+@settings(max_examples=3, phases=[Phase.explicit, Phase.generate], **SETTINGS)
 @given(graphs(lo=6, hi=9))
 def test_random_graphs_tuned(tmp_path_factory, g):
     rtx_tool()

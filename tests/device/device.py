@@ -65,7 +65,8 @@ class Compiled:
         with tempfile.TemporaryDirectory(prefix="rtx-device-", dir=SHM) as folder:
             model, out = pathlib.Path(folder, "g.rtx"), pathlib.Path(folder, "g.rtxgc")
             model.write_text(text)
-            rtx.compile(model, out=out, **{"tune": "off", **options}).close()
+            with rtx.compile(model, out=out, **{"tune": "off", **options}) as program:
+                self.report = program.report
             self.programs = {}
             for name, env in self.targets:
                 with under(env):
