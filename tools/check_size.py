@@ -36,7 +36,7 @@ def check_name(path, seen, faults):
         faults.append(f"{rel}:1: name already taken by {seen[path.name]}")
     seen[path.name] = rel
     folder = path.relative_to(ROOT / "src").parts[0]
-    prefixes = PREFIXES.get(folder, []) if folder != path.name else ["pipeline"]
+    prefixes = PREFIXES.get(folder, []) if folder != path.name else ["pipe"]
     if not any(path.name.startswith(p) or path.stem == p.rstrip("_") for p in prefixes):
         faults.append(f"{rel}:1: name must begin with {' or '.join(prefixes) or 'a prefix listed in check_size.py'}")
 
