@@ -5,7 +5,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-rtx_status seal_init(seal *s, const ir_graph *g, const pipe_options *o, const pipe_buckets *b, rtx_err *err)
+rtx_status seal_init(seal *s, const ir_graph *g, const pipe_options *o, const pipe_buckets *b,
+                     rtx_err *err)
 {
     memset(s, 0, sizeof *s);
     s->graph = g;
@@ -24,7 +25,8 @@ void seal_done(seal *s)
 }
 
 /* Place of a blob in the code section, appended if its bytes are new. */
-static uint64_t place_code(seal *s, const fmt_plan *p, const uint8_t *code, size_t bytes, const uint8_t hash[32])
+static uint64_t place_code(seal *s, const fmt_plan *p, const uint8_t *code, size_t bytes,
+                           const uint8_t hash[32])
 {
     for (uint32_t i = 0; i < p->n_kernels; i++)
         if (memcmp(p->kernels[i].code_hash, hash, 32) == 0 && p->kernels[i].code_bytes == bytes)
@@ -46,7 +48,10 @@ static uint32_t add_kernel(seal *s, fmt_plan *p, fmt_kernel k, const uint8_t *co
 
 /* ---- tuned ---- */
 
-typedef struct row_src { fmt_row row; uint32_t point; } row_src;
+typedef struct row_src {
+    fmt_row row;
+    uint32_t point;
+} row_src;
 
 static int by_row(const void *a, const void *b)
 {
@@ -66,7 +71,8 @@ static const char *slot_label(const fmt_plan *p, uint32_t slot, char *out, size_
     return out;
 }
 
-static rtx_status add_tuned_kernels(seal *s, lower_result *low, uint32_t slot, const tun_item *item, uint32_t *first, rtx_err *err)
+static rtx_status add_tuned_kernels(seal *s, lower_result *low, uint32_t slot, const tun_item *item,
+                                    uint32_t *first, rtx_err *err)
 {
     AUTO_BUF base_buf params;
     base_buf_init(&params, BASE_TAG_FORMAT, 4096);
@@ -76,18 +82,25 @@ static rtx_status add_tuned_kernels(seal *s, lower_result *low, uint32_t slot, c
         const tun_kernel *k = &item->result.kernels[i];
         params.len = 0;
         syn_variant_print(&k->variant, &params);
-        snprintf(name, sizeof name, "%s.%s.%u", k->variant.templ->name, slot_label(low->plan, slot, label, sizeof label), i);
-        fmt_kernel rec = {.name = fmt_plan_str(low->plan, name), .templ = fmt_plan_str(low->plan, k->variant.templ->name),
-                          .params = fmt_plan_str(low->plan, params.data ? params.data : ""), .source = fmt_plan_str(low->plan, k->source ? k->source : ""),
-                          .flags = fmt_plan_str(low->plan, syn_flags(s->opt->isa)), .isa = (uint8_t)s->opt->isa, .origin = FMT_TUNED,
-                          .plan_entry = k->plan_entry, .run_entry = k->run_entry};
+        snprintf(name, sizeof name, "%s.%s.%u", k->variant.templ->name,
+                 slot_label(low->plan, slot, label, sizeof label), i);
+        fmt_kernel rec = {.name = fmt_plan_str(low->plan, name),
+                          .templ = fmt_plan_str(low->plan, k->variant.templ->name),
+                          .params = fmt_plan_str(low->plan, params.data ? params.data : ""),
+                          .source = fmt_plan_str(low->plan, k->source ? k->source : ""),
+                          .flags = fmt_plan_str(low->plan, syn_flags(s->opt->isa)),
+                          .isa = (uint8_t)s->opt->isa,
+                          .origin = FMT_TUNED,
+                          .plan_entry = k->plan_entry,
+                          .run_entry = k->run_entry};
         add_kernel(s, low->plan, rec, k->code, k->code_bytes);
     }
     TRY(base_buf_ok(&params, err));
     return fmt_plan_ok(low->plan, err);
 }
 
-static rtx_status add_rows(seal *s, lower_result *low, uint32_t slot, const tun_item *item, uint32_t first_kernel, rtx_err *err)
+static rtx_status add_rows(seal *s, lower_result *low, uint32_t slot, const tun_item *item,
+                           uint32_t first_kernel, rtx_err *err)
 {
     AUTO_FREE row_src *rows = base_zalloc_array(BASE_TAG_FORMAT, item->n_points + 1, sizeof *rows);
     if (rows == NULL)
@@ -96,9 +109,14 @@ static rtx_status add_rows(seal *s, lower_result *low, uint32_t slot, const tun_
     for (uint32_t i = 0; i < item->n_points; i++) {
         const tun_pick *p = &item->result.picks[i];
         rows[i].point = i;
-        rows[i].row = (fmt_row){.isa = (uint8_t)s->opt->isa, .threads = (uint16_t)item->points[i].threads, .ways = (uint16_t)p->ways, .kernel = first_kernel + p->kernel};
+        rows[i].row = (fmt_row){.isa = (uint8_t)s->opt->isa,
+                                .threads = (uint16_t)item->points[i].threads,
+                                .ways = (uint16_t)p->ways,
+                                .kernel = first_kernel + p->kernel};
         for (int m = 0; m < 2; m++)
-            rows[i].row.size[m] = fs->measure[m] >= 0 && fs->measure[m] < SYN_SYMS_MAX ? item->points[i].sym[fs->measure[m]] : 0;
+            rows[i].row.size[m] = fs->measure[m] >= 0 && fs->measure[m] < SYN_SYMS_MAX
+                                      ? item->points[i].sym[fs->measure[m]]
+                                      : 0;
     }
     qsort(rows, item->n_points, sizeof *rows, by_row);
     fs->row = low->plan->n_rows;
@@ -111,11 +129,14 @@ static rtx_status add_rows(seal *s, lower_result *low, uint32_t slot, const tun_
 }
 
 /* One record a tuned point, in the form that `rtx explain --json` promises. */
-static rtx_status add_evidence(seal *s, const lower_result *low, uint32_t slot, const tun_item *item, uint32_t first_kernel, rtx_err *err)
+static rtx_status add_evidence(seal *s, const lower_result *low, uint32_t slot,
+                               const tun_item *item, uint32_t first_kernel, rtx_err *err)
 {
     json_error_t je;
-    json_t *ev = json_loads(item->result.evidence ? item->result.evidence : "{}", 0, &je), *points = json_object_get(ev, "points");
-    rtx_status st = ev ? RTX_OK : FAIL(err, INTERNAL, "evidence of slot %u is not JSON: %s", slot, je.text);
+    json_t *ev = json_loads(item->result.evidence ? item->result.evidence : "{}", 0, &je),
+           *points = json_object_get(ev, "points");
+    rtx_status st =
+        ev ? RTX_OK : FAIL(err, INTERNAL, "evidence of slot %u is not JSON: %s", slot, je.text);
     for (uint32_t i = 0; st == RTX_OK && i < item->n_points; i++) {
         const tun_pick *p = &item->result.picks[i];
         const fmt_kernel *k = &low->plan->kernels[first_kernel + p->kernel];
@@ -124,7 +145,8 @@ static rtx_status add_evidence(seal *s, const lower_result *low, uint32_t slot, 
         json_object_set_new(e, "step", json_string(fmt_str_get(low->plan, low->slots[slot].name)));
         json_object_set_new(e, "uses", json_integer(low->slots[slot].uses));
         json_object_set_new(e, "template", json_string(fmt_str_get(low->plan, k->templ)));
-        json_object_set_new(e, "problem", json_string(fmt_str_get(low->plan, low->plan->slots[slot].problem)));
+        json_object_set_new(e, "problem",
+                            json_string(fmt_str_get(low->plan, low->plan->slots[slot].problem)));
         json_object_set_new(e, "params", json_string(fmt_str_get(low->plan, k->params)));
         json_object_set_new(e, "ways", json_integer(p->ways));
         json_object_set_new(e, "ns", json_real(p->ns));
@@ -137,7 +159,8 @@ static rtx_status add_evidence(seal *s, const lower_result *low, uint32_t slot, 
     return st;
 }
 
-rtx_status seal_tuned(seal *s, lower_result *low, const tun_item *items, pipe_report *rep, rtx_err *err)
+rtx_status seal_tuned(seal *s, lower_result *low, const tun_item *items, pipe_report *rep,
+                      rtx_err *err)
 {
     for (uint32_t i = 0; i < low->n_slots; i++) {
         uint32_t first;
@@ -155,16 +178,19 @@ rtx_status seal_tuned(seal *s, lower_result *low, const tun_item *items, pipe_re
 
 /* ---- precompiled ---- */
 
-static rtx_status ready_kernel(seal *s, lower_result *low, uint32_t slot, fmt_isa isa, uint32_t *out, rtx_err *err)
+static rtx_status ready_kernel(seal *s, lower_result *low, uint32_t slot, fmt_isa isa,
+                               uint32_t *out, rtx_err *err)
 {
     const syn_ready *r = NULL;
     TRY(syn_ready_lookup(low->slots[slot].problem, isa, &r, err));
     if (r == NULL)
-        return FAIL(err, UNSUPPORTED, "UNSUPPORTED: no precompiled kernel for %s at v%d: %.200s", fmt_str_get(low->plan, low->slots[slot].name), isa,
+        return FAIL(err, UNSUPPORTED, "UNSUPPORTED: no precompiled kernel for %s at v%d: %.200s",
+                    fmt_str_get(low->plan, low->slots[slot].name), isa,
                     fmt_str_get(low->plan, low->plan->slots[slot].problem));
     base_sha256_sum code = base_sha256_of(r->code, r->code_bytes);
     fmt_str id = 0;
-    bool taken = true; /* several kernels of the set may share a name: casts to different types, gather_nd by depth */
+    bool taken =
+        true; /* several kernels of the set may share a name: casts to different types, gather_nd by depth */
     for (uint32_t n = 1; taken; n++) {
         char name[160];
         snprintf(name, sizeof name, n > 1 ? "%s.v%d.%u" : "%s.v%d", r->name, isa, n);
@@ -179,19 +205,28 @@ static rtx_status ready_kernel(seal *s, lower_result *low, uint32_t slot, fmt_is
             }
         }
     }
-    fmt_kernel rec = {.name = id, .templ = fmt_plan_str(low->plan, r->templ), .params = fmt_plan_str(low->plan, r->params), .isa = (uint8_t)isa,
-                      .origin = FMT_PRECOMPILED, .plan_entry = r->plan_entry, .run_entry = r->run_entry};
+    fmt_kernel rec = {.name = id,
+                      .templ = fmt_plan_str(low->plan, r->templ),
+                      .params = fmt_plan_str(low->plan, r->params),
+                      .isa = (uint8_t)isa,
+                      .origin = FMT_PRECOMPILED,
+                      .plan_entry = r->plan_entry,
+                      .run_entry = r->run_entry};
     *out = add_kernel(s, low->plan, rec, r->code, r->code_bytes);
     return fmt_plan_ok(low->plan, err);
 }
 
-static rtx_status ready_evidence(seal *s, const lower_result *low, uint32_t slot, uint32_t kernel, rtx_err *err)
+static rtx_status ready_evidence(seal *s, const lower_result *low, uint32_t slot, uint32_t kernel,
+                                 rtx_err *err)
 {
     const fmt_kernel *k = &low->plan->kernels[kernel];
-    json_t *e = json_pack("{s:s, s:s, s:i, s:s, s:s, s:s, s:s, s:[{s:s, s:s}]}", "name", fmt_str_get(low->plan, k->name), "step",
-                          fmt_str_get(low->plan, low->slots[slot].name), "uses", (int)low->slots[slot].uses, "template", fmt_str_get(low->plan, k->templ), "problem",
-                          fmt_str_get(low->plan, low->plan->slots[slot].problem), "params", fmt_str_get(low->plan, k->params), "cache", "precompiled",
-                          "candidates", "params", fmt_str_get(low->plan, k->params), "verdict", "winner");
+    json_t *e = json_pack(
+        "{s:s, s:s, s:i, s:s, s:s, s:s, s:s, s:[{s:s, s:s}]}", "name",
+        fmt_str_get(low->plan, k->name), "step", fmt_str_get(low->plan, low->slots[slot].name),
+        "uses", (int)low->slots[slot].uses, "template", fmt_str_get(low->plan, k->templ), "problem",
+        fmt_str_get(low->plan, low->plan->slots[slot].problem), "params",
+        fmt_str_get(low->plan, k->params), "cache", "precompiled", "candidates", "params",
+        fmt_str_get(low->plan, k->params), "verdict", "winner");
     if (e == NULL || json_array_append_new(s->evidence, e) != 0)
         return FAIL(err, NOMEM, "out of memory");
     return RTX_OK;
@@ -199,7 +234,8 @@ static rtx_status ready_evidence(seal *s, const lower_result *low, uint32_t slot
 
 rtx_status seal_ready(seal *s, lower_result *low, pipe_report *rep, rtx_err *err)
 {
-    bool alone = s->n_plans == 0; /* nothing was tuned: this plan is the one that `explain` describes */
+    bool alone =
+        s->n_plans == 0; /* nothing was tuned: this plan is the one that `explain` describes */
     for (uint32_t i = 0; i < low->n_slots; i++) {
         fmt_slot *fs = &low->plan->slots[i];
         fs->row = low->plan->n_rows;
@@ -209,7 +245,10 @@ rtx_status seal_ready(seal *s, lower_result *low, pipe_report *rep, rtx_err *err
             if (alone && (fmt_isa)isa == s->opt->isa)
                 TRY(ready_evidence(s, low, i, k, err));
             for (int t = 1; t <= 2; t++) { /* one thread, and any number above it */
-                fmt_plan_add_row(low->plan, &(fmt_row){.isa = (uint8_t)isa, .threads = (uint16_t)t, .ways = (uint16_t)t, .kernel = k});
+                fmt_plan_add_row(low->plan, &(fmt_row){.isa = (uint8_t)isa,
+                                                       .threads = (uint16_t)t,
+                                                       .ways = (uint16_t)t,
+                                                       .kernel = k});
                 fs->n_rows++;
             }
         }
@@ -247,7 +286,9 @@ static json_t *ports_json(const fmt_plan *p, const fmt_port *ports, uint32_t n)
                 return NULL; /* which fails json_pack */
             }
         }
-        json_array_append_new(all, json_pack("{s:s, s:s, s:o}", "name", fmt_str_get(p, ports[i].name), "dtype", fmt_dtype_name((fmt_dtype)ports[i].dtype), "shape", shape));
+        json_array_append_new(
+            all, json_pack("{s:s, s:s, s:o}", "name", fmt_str_get(p, ports[i].name), "dtype",
+                           fmt_dtype_name((fmt_dtype)ports[i].dtype), "shape", shape));
     }
     return all;
 }
@@ -263,14 +304,20 @@ static json_t *manifest_json(const seal *s)
         for (int i = 0; i < s->buckets->n_size[j]; i++)
             json_array_append_new(sizes, json_integer(s->buckets->size[j][i]));
         json_object_set_new(buckets, sym->name, sizes);
-        json_object_set_new(bounds, sym->name, json_pack("[I, I]", (json_int_t)sym->lo, (json_int_t)sym->hi));
+        json_object_set_new(bounds, sym->name,
+                            json_pack("[I, I]", (json_int_t)sym->lo, (json_int_t)sym->hi));
     }
     for (int i = 0; i < s->opt->n_threads; i++)
         json_array_append_new(threads, json_integer(s->opt->threads[i]));
     bool tuned = s->n_plans > 1;
-    return json_pack("{s:i, s:s, s:o, s:o, s:o, s:o, s:o, s:s, s:s, s:s}", "format", FMT_PLAN_VERSION, "rtx", rtx_version(), "inputs",
-                     ports_json(p, p->inputs, p->n_inputs), "outputs", ports_json(p, p->outputs, p->n_outputs), "buckets", buckets, "bounds", bounds, "threads",
-                     threads, "tune", tune[tuned ? s->opt->tune : PIPE_OFF], "isa", s->opt->isa == FMT_ISA_V4 ? "v4" : s->opt->isa == FMT_ISA_V3 ? "v3" : "v2",
+    return json_pack("{s:i, s:s, s:o, s:o, s:o, s:o, s:o, s:s, s:s, s:s}", "format",
+                     FMT_PLAN_VERSION, "rtx", rtx_version(), "inputs",
+                     ports_json(p, p->inputs, p->n_inputs), "outputs",
+                     ports_json(p, p->outputs, p->n_outputs), "buckets", buckets, "bounds", bounds,
+                     "threads", threads, "tune", tune[tuned ? s->opt->tune : PIPE_OFF], "isa",
+                     s->opt->isa == FMT_ISA_V4   ? "v4"
+                     : s->opt->isa == FMT_ISA_V3 ? "v3"
+                                                 : "v2",
                      "tuned_for", tuned ? dev_cpu_get()->name : "");
 }
 
@@ -300,14 +347,17 @@ static rtx_status json_text(json_t *taken, int flags, base_buf *out, rtx_err *er
     return good ? base_buf_ok(out, err) : FAIL(err, NOMEM, "out of memory");
 }
 
-rtx_status seal_write(seal *s, const lower_consts *consts, const char *path, pipe_report *rep, rtx_err *err)
+rtx_status seal_write(seal *s, const lower_consts *consts, const char *path, pipe_report *rep,
+                      rtx_err *err)
 {
     AUTO_BUF base_buf graph, manifest, evidence;
     base_buf_init(&graph, BASE_TAG_FORMAT, (size_t)64 << 20);
     base_buf_init(&manifest, BASE_TAG_FORMAT, (size_t)64 << 20);
     base_buf_init(&evidence, BASE_TAG_FORMAT, (size_t)64 << 20);
     json_t *m = manifest_json(s);
-    rtx_status st = m == NULL ? FAIL(err, NOMEM, "out of memory") : s->n_plans > 1 ? add_facts(m, err) : RTX_OK;
+    rtx_status st = m == NULL        ? FAIL(err, NOMEM, "out of memory")
+                    : s->n_plans > 1 ? add_facts(m, err)
+                                     : RTX_OK;
     if (st == RTX_OK)
         st = json_text(json_incref(m), JSON_COMPACT | JSON_SORT_KEYS, &manifest, err);
     json_decref(m);
@@ -326,7 +376,9 @@ rtx_status seal_write(seal *s, const lower_consts *consts, const char *path, pip
     if (st == RTX_OK)
         st = lower_consts_pieces(consts, &pieces, err);
     if (st == RTX_OK)
-        st = fmt_bundle_write(path, (const fmt_plan *const *)s->plans, s->n_plans, pieces, (fmt_span){s->code.data, s->code.len}, manifest.data, graph.data, evidence.data, err);
+        st = fmt_bundle_write(path, (const fmt_plan *const *)s->plans, s->n_plans, pieces,
+                              (fmt_span){s->code.data, s->code.len}, manifest.data, graph.data,
+                              evidence.data, err);
     rep->const_bytes = consts->bytes;
     rep->code_bytes = s->code.len;
     base_free((void *)pieces.items);

@@ -18,12 +18,15 @@ typedef struct seal {
     json_t *evidence; /* array of kernels, as `rtx explain --json` prints them */
 } seal;
 
-RTX_MUST_CHECK rtx_status seal_init(seal *s, const ir_graph *g, const pipe_options *o, const pipe_buckets *b, rtx_err *err);
+RTX_MUST_CHECK rtx_status seal_init(seal *s, const ir_graph *g, const pipe_options *o,
+                                    const pipe_buckets *b, rtx_err *err);
 void seal_done(seal *s); /* zeroed allowed */
 /* Rows, kernels and evidence of the tuned plan; items stand in the order of its slots. */
-RTX_MUST_CHECK rtx_status seal_tuned(seal *s, lower_result *low, const tun_item *items, pipe_report *rep, rtx_err *err);
+RTX_MUST_CHECK rtx_status seal_tuned(seal *s, lower_result *low, const tun_item *items,
+                                     pipe_report *rep, rtx_err *err);
 /* Rows and kernels of the precompiled plan, for every level. */
 RTX_MUST_CHECK rtx_status seal_ready(seal *s, lower_result *low, pipe_report *rep, rtx_err *err);
-RTX_MUST_CHECK rtx_status seal_write(seal *s, const lower_consts *consts, const char *path, pipe_report *rep, rtx_err *err);
+RTX_MUST_CHECK rtx_status seal_write(seal *s, const lower_consts *consts, const char *path,
+                                     pipe_report *rep, rtx_err *err);
 
 #endif

@@ -20,7 +20,9 @@ static double seconds_since(uint64_t t) { return (double)(base_now_ns() - t) * 1
 
 /* ---- bind ---- */
 
-typedef struct subst { const fmt_dim *map; } subst;
+typedef struct subst {
+    const fmt_dim *map;
+} subst;
 
 static ir_id subst_node(void *ctx, const ir_graph *old, ir_id id, ir_graph *g, const ir_id *in)
 {
@@ -53,24 +55,30 @@ static rtx_status bind_shape(fmt_dims *d, const ir_graph *g, const pipe_sizes *s
         if (strcmp(g->inputs[i].name, s->name) != 0)
             continue;
         if (t->rank != s->n)
-            return FAIL(err, INVALID, "--shape %s has %d sizes, the input has %d", s->name, s->n, t->rank);
+            return FAIL(err, INVALID, "--shape %s has %d sizes, the input has %d", s->name, s->n,
+                        t->rank);
         for (int k = 0; k < t->rank; k++)
             if (!fmt_dim_unify(d, t->dim[k], fmt_dim_const(d, s->value[k])))
-                return FAIL(err, INVALID, "--shape %s: axis %d cannot be %lld", s->name, k, (long long)s->value[k]);
+                return FAIL(err, INVALID, "--shape %s: axis %d cannot be %lld", s->name, k,
+                            (long long)s->value[k]);
         return RTX_OK;
     }
     return FAIL(err, INVALID, "--shape names %s, which is no input of the model", s->name);
 }
 
-static rtx_status find_sym(const fmt_dims *d, const pipe_sizes *s, const char *flag, uint32_t *out, rtx_err *err)
+static rtx_status find_sym(const fmt_dims *d, const pipe_sizes *s, const char *flag, uint32_t *out,
+                           rtx_err *err)
 {
     *out = fmt_sym_find(d, s->name, strlen(s->name));
     if (*out == UINT32_MAX)
-        return FAIL(err, INVALID, "%s names %s, which is no free size of the model; `rtx inspect` lists them", flag, s->name);
+        return FAIL(err, INVALID,
+                    "%s names %s, which is no free size of the model; `rtx inspect` lists them",
+                    flag, s->name);
     return RTX_OK;
 }
 
-static rtx_status bind_sizes(const ir_graph *g, const pipe_options *opt, ir_graph **out, rtx_err *err)
+static rtx_status bind_sizes(const ir_graph *g, const pipe_options *opt, ir_graph **out,
+                             rtx_err *err)
 {
     fmt_dims *d = g->dims;
     uint32_t sym, before = fmt_dims_bound(d);
@@ -81,8 +89,10 @@ static rtx_status bind_sizes(const ir_graph *g, const pipe_options *opt, ir_grap
             return FAIL(err, INVALID, "--bound %s wants LO:HI with 0 <= LO <= HI", s->name);
         const fmt_sym *have = fmt_sym_get(d, sym);
         if (s->value[0] > have->hi || s->value[1] < have->lo)
-            return FAIL(err, INVALID, "--bound %s=%lld:%lld lies outside what the model implies, %lld:%lld", s->name,
-                        (long long)s->value[0], (long long)s->value[1], (long long)have->lo, (long long)have->hi);
+            return FAIL(err, INVALID,
+                        "--bound %s=%lld:%lld lies outside what the model implies, %lld:%lld",
+                        s->name, (long long)s->value[0], (long long)s->value[1],
+                        (long long)have->lo, (long long)have->hi);
         fmt_sym_bound(d, sym, s->value[0], s->value[1]);
     }
     for (int i = 0; i < opt->n_shapes; i++)
@@ -102,7 +112,8 @@ static rtx_status bind_sizes(const ir_graph *g, const pipe_options *opt, ir_grap
 
 /* ---- read and passes ---- */
 
-rtx_status pipe_front(const char *model, const pipe_options *opt, fe_model **out_model, ir_graph **out_graph, rtx_err *err)
+rtx_status pipe_front(const char *model, const pipe_options *opt, fe_model **out_model,
+                      ir_graph **out_graph, rtx_err *err)
 {
     fe_options fo = {opt->binds, (size_t)opt->n_binds};
     fe_model *m = NULL;
@@ -135,7 +146,8 @@ rtx_status pipe_front(const char *model, const pipe_options *opt, fe_model **out
 
 /* ---- buckets ---- */
 
-static void default_sizes(const ir_graph *g, uint32_t sym, bool outermost_of_several, pipe_buckets *b, int at)
+static void default_sizes(const ir_graph *g, uint32_t sym, bool outermost_of_several,
+                          pipe_buckets *b, int at)
 {
     const fmt_sym *s = fmt_sym_get(g->dims, sym);
     b->n_size[at] = 0;
@@ -147,7 +159,8 @@ static void default_sizes(const ir_graph *g, uint32_t sym, bool outermost_of_sev
 }
 
 /* The free sizes in the order of the inputs' axes; the first of several is the batch. */
-rtx_status pipe_buckets_of(const ir_graph *g, const pipe_options *opt, pipe_buckets *out, rtx_err *err)
+rtx_status pipe_buckets_of(const ir_graph *g, const pipe_options *opt, pipe_buckets *out,
+                           rtx_err *err)
 {
     memset(out, 0, sizeof *out);
     for (uint32_t i = 0; i < g->n_inputs; i++) {
@@ -169,7 +182,8 @@ rtx_status pipe_buckets_of(const ir_graph *g, const pipe_options *opt, pipe_buck
         while (j < out->n_sym && out->sym[j] != sym)
             j++;
         if (j == out->n_sym)
-            return FAIL(err, INVALID, "--bucket %s: the size is already fixed", opt->buckets[i].name);
+            return FAIL(err, INVALID, "--bucket %s: the size is already fixed",
+                        opt->buckets[i].name);
         memcpy(out->size[j], opt->buckets[i].value, sizeof out->size[j]);
         out->n_size[j] = opt->buckets[i].n;
     }
@@ -187,7 +201,8 @@ static bool point_known(const tun_point *points, uint32_t n, const tun_point *p)
 }
 
 /* Every combination of bucket sizes, as values of the plan's symbols → the distinct sizes of one slot. */
-static rtx_status slot_points(const lower_result *low, const lower_slot *s, const pipe_buckets *b, const pipe_options *o, tun_item *item, rtx_err *err)
+static rtx_status slot_points(const lower_result *low, const lower_slot *s, const pipe_buckets *b,
+                              const pipe_options *o, tun_item *item, rtx_err *err)
 {
     const fmt_dims *d = low->plan->dims;
     int64_t values[256] = {0};
@@ -198,7 +213,8 @@ static rtx_status slot_points(const lower_result *low, const lower_slot *s, cons
         values[i] = fmt_sym_get(d, i)->lo;
     for (uint32_t j = 0; j < b->n_sym; j++)
         total *= (uint32_t)b->n_size[j];
-    tun_point *points = base_zalloc_array(BASE_TAG_TUNE, (size_t)total * (size_t)o->n_threads, sizeof *points);
+    tun_point *points =
+        base_zalloc_array(BASE_TAG_TUNE, (size_t)total * (size_t)o->n_threads, sizeof *points);
     TRY_ALLOC(points, err);
     item->problem = s->problem;
     item->points = points;
@@ -228,21 +244,30 @@ void pipe_tuned_done(pipe_tuned *t)
 }
 
 /* The baseline's choice: the first variant of a list is the static rule's. */
-static size_t static_rule(void *ctx, const syn_problem *p, fmt_isa isa, syn_variant *list, size_t n, size_t cap)
+static size_t static_rule(void *ctx, const syn_problem *p, fmt_isa isa, syn_variant *list, size_t n,
+                          size_t cap)
 {
     (void)ctx, (void)p, (void)isa, (void)list, (void)cap;
     return MIN(n, 1);
 }
 
-rtx_status pipe_tune_slots(const lower_result *low, const pipe_buckets *b, const pipe_options *o, pipe_tuned *out, tun_report *report, rtx_err *err)
+rtx_status pipe_tune_slots(const lower_result *low, const pipe_buckets *b, const pipe_options *o,
+                           pipe_tuned *out, tun_report *report, rtx_err *err)
 {
-    TRY_ALLOC(out->items = base_zalloc_array(BASE_TAG_TUNE, low->n_slots + 1, sizeof *out->items), err);
+    TRY_ALLOC(out->items = base_zalloc_array(BASE_TAG_TUNE, low->n_slots + 1, sizeof *out->items),
+              err);
     out->n = low->n_slots;
     for (uint32_t i = 0; i < low->n_slots; i++)
         TRY(slot_points(low, &low->slots[i], b, o, &out->items[i], err));
-    tun_options to = {.mode = o->tune == PIPE_FULL ? TUN_FULL : TUN_QUICK, .isa = o->isa, .budget_s = o->budget_s,
-                      .cache = o->cache, .deterministic = o->deterministic, .redo = o->redo, .progress = o->progress,
-                      .progress_ctx = o->progress_ctx, .cancel = &pipe_cancelled};
+    tun_options to = {.mode = o->tune == PIPE_FULL ? TUN_FULL : TUN_QUICK,
+                      .isa = o->isa,
+                      .budget_s = o->budget_s,
+                      .cache = o->cache,
+                      .deterministic = o->deterministic,
+                      .redo = o->redo,
+                      .progress = o->progress,
+                      .progress_ctx = o->progress_ctx,
+                      .cancel = &pipe_cancelled};
     if (o->without & PIPE_PARAMETERS) {
         to.variants = static_rule;
         to.variants_name = "static";
@@ -251,7 +276,8 @@ rtx_status pipe_tune_slots(const lower_result *low, const pipe_buckets *b, const
     for (uint32_t i = 0; i < out->n; i++)
         for (uint32_t k = 0; k < out->items[i].n_points; k++)
             if (out->items[i].result.picks[k].kernel >= out->items[i].result.n_kernels)
-                return FAIL(err, UNSUPPORTED, "no candidate for %s was accepted%s%s", fmt_str_get(low->plan, low->slots[i].name),
+                return FAIL(err, UNSUPPORTED, "no candidate for %s was accepted%s%s",
+                            fmt_str_get(low->plan, low->slots[i].name),
                             report->stopped[0] ? "; " : "", report->stopped);
     if (report->stopped[0])
         base_warn("tuning stopped: %s", report->stopped);
@@ -301,7 +327,8 @@ static void keep_buffers(fmt_plan *p)
         }
 }
 
-static rtx_status run_chain(chain *c, const char *model, const pipe_options *o, const char *out_path, pipe_report *rep, rtx_err *err)
+static rtx_status run_chain(chain *c, const char *model, const pipe_options *o,
+                            const char *out_path, pipe_report *rep, rtx_err *err)
 {
     uint64_t t = base_now_ns();
     pipe_buckets buckets;
@@ -311,7 +338,8 @@ static rtx_status run_chain(chain *c, const char *model, const pipe_options *o, 
     t = base_now_ns();
     bool tune = o->tune != PIPE_OFF;
     if (tune)
-        TRY(lower_graph(c->graph, o->without & PIPE_FUSION ? LOWER_UNFUSED : LOWER_BAKED, &c->consts, &c->baked, err));
+        TRY(lower_graph(c->graph, o->without & PIPE_FUSION ? LOWER_UNFUSED : LOWER_BAKED,
+                        &c->consts, &c->baked, err));
     if (tune && (o->without & PIPE_MEMORY_PLAN))
         keep_buffers(c->baked.plan);
     rep->lower_s = seconds_since(t);
@@ -344,7 +372,8 @@ static rtx_status run_chain(chain *c, const char *model, const pipe_options *o, 
     return RTX_OK;
 }
 
-rtx_status pipe_compile(const char *model, const pipe_options *opt, const char *out_path, pipe_report *report, rtx_err *err)
+rtx_status pipe_compile(const char *model, const pipe_options *opt, const char *out_path,
+                        pipe_report *report, rtx_err *err)
 {
     uint64_t t = base_now_ns();
     pipe_options o = *opt;

@@ -14,7 +14,11 @@ typedef enum pipe_tune { PIPE_OFF, PIPE_QUICK, PIPE_FULL } pipe_tune;
 
 enum { PIPE_LIST_MAX = 32, PIPE_VALUES_MAX = 24 };
 
-typedef struct pipe_sizes { const char *name; int64_t value[PIPE_VALUES_MAX]; int n; } pipe_sizes;
+typedef struct pipe_sizes {
+    const char *name;
+    int64_t value[PIPE_VALUES_MAX];
+    int n;
+} pipe_sizes;
 
 /* What a tuned program has over the baseline, apart. */
 enum {
@@ -27,11 +31,12 @@ enum {
 typedef struct pipe_options {
     pipe_tune tune;
     int threads[PIPE_VALUES_MAX], n_threads; /* 0 = 1 and all CPUs */
-    pipe_sizes shapes[PIPE_LIST_MAX], buckets[PIPE_LIST_MAX], bounds[PIPE_LIST_MAX]; /* input; symbol; symbol lo, hi */
+    pipe_sizes shapes[PIPE_LIST_MAX], buckets[PIPE_LIST_MAX],
+        bounds[PIPE_LIST_MAX]; /* input; symbol; symbol lo, hi */
     int n_shapes, n_buckets, n_bounds;
     double budget_s;
     bool deterministic, redo;
-    unsigned without; /* pipe_gain bits that are left out: what `rtx bench` compares with */
+    unsigned without;  /* pipe_gain bits that are left out: what `rtx bench` compares with */
     const char *cache; /* NULL = default, "" = none */
     fmt_isa isa;       /* 0 = host */
     fe_bind binds[PIPE_LIST_MAX];
@@ -50,12 +55,14 @@ typedef struct pipe_report {
     double predicted_ns; /* of the first bucket and thread count, sum over steps; 0 = untuned */
 } pipe_report;
 
-RTX_MUST_CHECK rtx_status pipe_compile(const char *model, const pipe_options *opt, const char *out_path, pipe_report *report, rtx_err *err);
+RTX_MUST_CHECK rtx_status pipe_compile(const char *model, const pipe_options *opt,
+                                       const char *out_path, pipe_report *report, rtx_err *err);
 void pipe_report_json(const pipe_report *r, base_buf *out);
 
 /* Read a model and run the passes before tuning; used by compare, bench and opt too. *out_graph belongs to the caller and
  * lives no longer than the model. */
-RTX_MUST_CHECK rtx_status pipe_front(const char *model, const pipe_options *opt, fe_model **out_model, ir_graph **out_graph, rtx_err *err);
+RTX_MUST_CHECK rtx_status pipe_front(const char *model, const pipe_options *opt,
+                                     fe_model **out_model, ir_graph **out_graph, rtx_err *err);
 
 /* The sizes at which a graph is tuned: every combination of its symbols' buckets. */
 typedef struct pipe_buckets {
@@ -64,7 +71,8 @@ typedef struct pipe_buckets {
     int n_size[16];
     uint32_t sym[16]; /* symbol of the graph's pool */
 } pipe_buckets;
-RTX_MUST_CHECK rtx_status pipe_buckets_of(const ir_graph *g, const pipe_options *opt, pipe_buckets *out, rtx_err *err);
+RTX_MUST_CHECK rtx_status pipe_buckets_of(const ir_graph *g, const pipe_options *opt,
+                                          pipe_buckets *out, rtx_err *err);
 
 /* Kernels for every slot of a lowered graph at every bucket and thread count; items stand in the order of the slots. Without
  * PIPE_PARAMETERS only the static rule's variant is offered. UNSUPPORTED when a slot is left without a kernel (no compiler, or
@@ -73,8 +81,9 @@ typedef struct pipe_tuned {
     tun_item *items;
     uint32_t n;
 } pipe_tuned;
-RTX_MUST_CHECK rtx_status pipe_tune_slots(const lower_result *low, const pipe_buckets *b, const pipe_options *opt,
-                                          pipe_tuned *out, tun_report *report, rtx_err *err);
+RTX_MUST_CHECK rtx_status pipe_tune_slots(const lower_result *low, const pipe_buckets *b,
+                                          const pipe_options *opt, pipe_tuned *out,
+                                          tun_report *report, rtx_err *err);
 void pipe_tuned_done(pipe_tuned *t);
 /* Threads and level where the options leave them open. */
 RTX_MUST_CHECK rtx_status pipe_defaults(pipe_options *o, rtx_err *err);

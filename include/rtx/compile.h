@@ -19,8 +19,9 @@ extern "C" {
  *              binds {input: {"dtype","shape","data"}}: inputs that become constants
  *   report     JSON object with cache_keys, cache_hits, kernels, seconds and warnings; NULL allowed
  *   errors     UNSUPPORTED lists every unsupported node; CANCELLED after rtx_cancel; see docs/cli.md */
-RTX_API RTX_MUST_CHECK rtx_status rtx_compile(const char *model, const char *options, const char *out_path,
-                                              char **out_report, rtx_err *err);
+RTX_API RTX_MUST_CHECK rtx_status rtx_compile(const char *model, const char *options,
+                                              const char *out_path, char **out_report,
+                                              rtx_err *err);
 /* Full text of this thread's last UNSUPPORTED answer (rtx_err holds its first lines); NULL if none. */
 RTX_API char *rtx_unsupported_report(void);
 /* Ask a running compilation to stop cleanly; async-signal-safe. */

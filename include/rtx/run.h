@@ -16,7 +16,15 @@ extern "C" {
 
 #define RTX_RANK_MAX 8
 
-typedef enum rtx_dtype { RTX_F32 = 1, RTX_I64 = 2, RTX_I32 = 3, RTX_BOOL = 4, RTX_F16 = 5, RTX_BF16 = 6, RTX_F64 = 7 } rtx_dtype;
+typedef enum rtx_dtype {
+    RTX_F32 = 1,
+    RTX_I64 = 2,
+    RTX_I32 = 3,
+    RTX_BOOL = 4,
+    RTX_F16 = 5,
+    RTX_BF16 = 6,
+    RTX_F64 = 7
+} rtx_dtype;
 
 typedef struct rtx_program rtx_program;
 
@@ -41,22 +49,27 @@ typedef struct rtx_tensor {
 
 /* Open and check every byte of a bundle. threads: default number of threads of its runs; 0 = RTX_THREADS, else the CPUs
  * this process may use. Errors: NOT_FOUND, IO, CORRUPT (names the section), UNSUPPORTED (names field, built for, found). */
-RTX_API RTX_MUST_CHECK rtx_status rtx_program_open(const char *path, int threads, rtx_program **out, rtx_err *err);
+RTX_API RTX_MUST_CHECK rtx_status rtx_program_open(const char *path, int threads, rtx_program **out,
+                                                   rtx_err *err);
 RTX_API void rtx_program_close(rtx_program *p); /* NULL allowed; no run may be in progress */
 
 RTX_API size_t rtx_program_input_count(const rtx_program *p);
 RTX_API size_t rtx_program_output_count(const rtx_program *p);
 /* Borrowed text, valid until close. INVALID if i is out of range. */
-RTX_API RTX_MUST_CHECK rtx_status rtx_program_input(const rtx_program *p, size_t i, rtx_port *out, rtx_err *err);
-RTX_API RTX_MUST_CHECK rtx_status rtx_program_output(const rtx_program *p, size_t i, rtx_port *out, rtx_err *err);
+RTX_API RTX_MUST_CHECK rtx_status rtx_program_input(const rtx_program *p, size_t i, rtx_port *out,
+                                                    rtx_err *err);
+RTX_API RTX_MUST_CHECK rtx_status rtx_program_output(const rtx_program *p, size_t i, rtx_port *out,
+                                                     rtx_err *err);
 
 /* Shapes and dtypes of the outputs for these inputs (data is not touched), so that the caller can allocate. */
-RTX_API RTX_MUST_CHECK rtx_status rtx_program_shapes(rtx_program *p, const rtx_tensor *inputs, size_t n_inputs,
-                                                     rtx_tensor *out_outputs, size_t n_outputs, rtx_err *err);
+RTX_API RTX_MUST_CHECK rtx_status rtx_program_shapes(rtx_program *p, const rtx_tensor *inputs,
+                                                     size_t n_inputs, rtx_tensor *out_outputs,
+                                                     size_t n_outputs, rtx_err *err);
 /* Run. outputs carry data, dtype and shape as rtx_program_shapes gave them. threads 0 = the program's default.
  * INVALID names the input, what was given and what is wanted. Bits do not depend on the number of threads. */
-RTX_API RTX_MUST_CHECK rtx_status rtx_program_run(rtx_program *p, const rtx_tensor *inputs, size_t n_inputs,
-                                                  rtx_tensor *outputs, size_t n_outputs, int threads, rtx_err *err);
+RTX_API RTX_MUST_CHECK rtx_status rtx_program_run(rtx_program *p, const rtx_tensor *inputs,
+                                                  size_t n_inputs, rtx_tensor *outputs,
+                                                  size_t n_outputs, int threads, rtx_err *err);
 
 /* Manifest (JSON) of the bundle; borrowed. */
 RTX_API const char *rtx_program_manifest(const rtx_program *p);

@@ -10,8 +10,8 @@ extern "C" {
 #endif
 
 #if defined(__GNUC__)
-#define RTX_API __attribute__((visibility("default")))
-#define RTX_MUST_CHECK __attribute__((warn_unused_result))
+#define RTX_API          __attribute__((visibility("default")))
+#define RTX_MUST_CHECK   __attribute__((warn_unused_result))
 #define RTX_PRINTF(f, a) __attribute__((format(printf, f, a)))
 #else
 #define RTX_API

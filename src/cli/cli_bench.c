@@ -247,7 +247,8 @@ static rtx_status bench_case(bench *b, uint32_t index, bool print, rtx_err *err)
         b->side[k].median_ms = cli_quantile(b->side[k].ms, n, 0.5);
         b->side[k].median_ratio = cli_quantile(b->side[k].ratio, n, 0.5);
     }
-    double ratio = b->side[TUNED].median_ratio, median[2] = {b->side[TUNED].median_ms, b->side[BASE].median_ms};
+    double ratio = b->side[TUNED].median_ratio,
+           median[2] = {b->side[TUNED].median_ms, b->side[BASE].median_ms};
     b->log_sum += log(ratio);
     json_t *sizes = json_object();
     AUTO_BUF base_buf label;
@@ -288,8 +289,11 @@ static rtx_status prepare(bench *b, const char *model, rtx_err *err)
         TRY(rtx_program_open(path, b->threads, &b->side[k].program, err));
     }
     for (int k = 0; k < b->n_sides; k++) {
-        TRY_ALLOC(b->side[k].ms = base_zalloc_array(BASE_TAG_CLI, (size_t)b->pairs, sizeof(double)), err);
-        TRY_ALLOC(b->side[k].ratio = base_zalloc_array(BASE_TAG_CLI, (size_t)b->pairs, sizeof(double)), err);
+        TRY_ALLOC(b->side[k].ms = base_zalloc_array(BASE_TAG_CLI, (size_t)b->pairs, sizeof(double)),
+                  err);
+        TRY_ALLOC(b->side[k].ratio =
+                      base_zalloc_array(BASE_TAG_CLI, (size_t)b->pairs, sizeof(double)),
+                  err);
     }
     return RTX_OK;
 }

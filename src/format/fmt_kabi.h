@@ -20,10 +20,11 @@
 typedef struct k_call {
     void *const *buf;
     const int64_t *arg;
-    void *scratch;       /* 64-byte aligned, at least *_plan's bytes */
-    const char *next;    /* hint: the constant that the next step will stream; NULL = none */
+    void *scratch;    /* 64-byte aligned, at least *_plan's bytes */
+    const char *next; /* hint: the constant that the next step will stream; NULL = none */
     int64_t next_bytes;
-    uint32_t *trap;      /* set to non-zero (relaxed store) when an index operand is out of range; the access is clamped */
+    uint32_t *
+        trap; /* set to non-zero (relaxed store) when an index operand is out of range; the access is clamped */
 } k_call;
 
 typedef struct k_plan {

@@ -35,7 +35,7 @@ static const fe_zoo_option llama_options[] = {WIDTHS,
 static const fe_zoo_option vit_options[] = {{"patch", 768, "values of one patch"},
                                             WIDTHS,
                                             LAYERS(4),
-                                            {"positions", 196, "most patches"},
+                                            {"positions", 512, "most patches"},
                                             {"class", 1, "1: a class token goes first"},
                                             SEED};
 

@@ -14,7 +14,7 @@
 typedef struct lower_const {
     const void *data; /* borrowed, or owned when packed */
     uint64_t offset, bytes;
-    const void *key; /* source data and packing of it, for deduplication */
+    const void *key;     /* source data and packing of it, for deduplication */
     int64_t k, n, batch; /* packed form: 0 = as is */
     void *owned;
 } lower_const;
@@ -39,8 +39,8 @@ typedef struct lower_slot {
     syn_problem *problem;
     fmt_dim sym[SYN_SYMS_MAX]; /* size expression of the plan behind each region symbol */
     uint32_t n_sym;
-    uint32_t uses;  /* steps that call it */
-    fmt_str name;   /* of its first step */
+    uint32_t uses; /* steps that call it */
+    fmt_str name;  /* of its first step */
 } lower_slot;
 
 typedef struct lower_result {
@@ -50,7 +50,8 @@ typedef struct lower_result {
 } lower_result;
 
 /* The plan has its own copy of the pool, so both plans of a bundle and the graph stay independent. */
-RTX_MUST_CHECK rtx_status lower_graph(const ir_graph *g, lower_mode mode, lower_consts *consts, lower_result *out, rtx_err *err);
+RTX_MUST_CHECK rtx_status lower_graph(const ir_graph *g, lower_mode mode, lower_consts *consts,
+                                      lower_result *out, rtx_err *err);
 void lower_result_done(lower_result *r);
 
 /* Would lowering accept this region as one kernel? (the legality callback of pass_fuse; ctx = lower_ask *) */
@@ -77,7 +78,8 @@ typedef struct lower_operand {
     fmt_dim dim[FMT_RANK_MAX], stride[FMT_RANK_MAX];
 } lower_operand;
 
-fmt_dim lower_row_major(fmt_dims *d, const ir_type *t, fmt_dim *out_stride); /* strides; returns the element count */
+fmt_dim lower_row_major(fmt_dims *d, const ir_type *t,
+                        fmt_dim *out_stride); /* strides; returns the element count */
 bool lower_contiguous(fmt_dims *d, const ir_type *t, const lower_view *v);
 /* The view of a view node, from the view of its input; false when strides cannot say it (reshape of a strided view). */
 bool lower_view_of(const ir_graph *g, ir_id id, const lower_view *in, lower_view *out);
@@ -95,7 +97,8 @@ typedef struct lower_built {
     uint32_t n_arg;
     int packed; /* operand that wants the packed form, or -1 */
 } lower_built;
-RTX_MUST_CHECK rtx_status lower_build(const ir_graph *g, const pass_region *r, const lower_view *views, const lower_view *out_view,
+RTX_MUST_CHECK rtx_status lower_build(const ir_graph *g, const pass_region *r,
+                                      const lower_view *views, const lower_view *out_view,
                                       bool baked, lower_built *out, rtx_err *err);
 void lower_built_done(lower_built *b);
 

@@ -17,15 +17,20 @@ typedef struct lowering {
 } lowering;
 
 /* Dimensions of the graph's pool in the plan's pool (same symbols in the same order). */
-static fmt_dim plan_dim(lowering *l, fmt_dim d) { return fmt_dim_subst(l->d, d, l->plan->dims, l->to_plan_sym); }
+static fmt_dim plan_dim(lowering *l, fmt_dim d)
+{
+    return fmt_dim_subst(l->d, d, l->plan->dims, l->to_plan_sym);
+}
 
 /* ---- constants ---- */
 
-static rtx_status consts_add(lower_consts *c, lower_const item, uint64_t *out_offset, uint64_t *out_bytes, rtx_err *err)
+static rtx_status consts_add(lower_consts *c, lower_const item, uint64_t *out_offset,
+                             uint64_t *out_bytes, rtx_err *err)
 {
     for (uint32_t i = 0; i < c->n; i++) {
         const lower_const *x = &c->items[i];
-        if (x->key == item.key && x->k == item.k && x->n == item.n && (item.k != 0 || x->bytes == item.bytes)) {
+        if (x->key == item.key && x->k == item.k && x->n == item.n &&
+            (item.k != 0 || x->bytes == item.bytes)) {
             *out_offset = x->offset;
             *out_bytes = x->bytes;
             return RTX_OK;
@@ -96,7 +101,8 @@ static rtx_status const_value(lowering *l, ir_id id, bool packed, uint32_t *out,
     TRY(consts_add(l->consts, item, &offset, &bytes, err));
     for (uint32_t i = 0; i < l->plan->n_values; i++) {
         const fmt_value *v = &l->plan->values[i];
-        if (v->kind == FMT_VAL_CONST && v->offset == offset && v->bytes == bytes && v->dtype == t->dtype) {
+        if (v->kind == FMT_VAL_CONST && v->offset == offset && v->bytes == bytes &&
+            v->dtype == t->dtype) {
             *out = i;
             return RTX_OK;
         }
@@ -113,7 +119,8 @@ static lower_view view_new(lowering *l, ir_id id, fmt_value_kind kind, uint32_t 
 {
     const ir_type *t = ir_type_of(l->g, id);
     lower_view v = {.offset = fmt_dim_const(l->d, 0)};
-    fmt_value val = {.kind = (uint8_t)kind, .dtype = (uint8_t)t->dtype, .index = index, .first = FMT_NONE};
+    fmt_value val = {
+        .kind = (uint8_t)kind, .dtype = (uint8_t)t->dtype, .index = index, .first = FMT_NONE};
     val.elems = plan_dim(l, lower_row_major(l->d, t, v.stride));
     v.value = fmt_plan_add_value(l->plan, &val);
     return v;
@@ -127,7 +134,8 @@ static void touch(lowering *l, uint32_t value, uint32_t step)
     v->last = step;
 }
 
-static rtx_status find_slot(lowering *l, const syn_problem *p, const char *text, fmt_str name, uint32_t *out, rtx_err *err)
+static rtx_status find_slot(lowering *l, const syn_problem *p, const char *text, fmt_str name,
+                            uint32_t *out, rtx_err *err)
 {
     for (uint32_t i = 0; i < l->plan->n_slots; i++)
         if (strcmp(fmt_str_get(l->plan, l->plan->slots[i].problem), text) == 0) {
@@ -151,7 +159,8 @@ static rtx_status find_slot(lowering *l, const syn_problem *p, const char *text,
 }
 
 /* The problem as the plan calls it (generalised for the precompiled set), its arguments, its slot. */
-static rtx_status place_problem(lowering *l, lower_built *b, fmt_str name, uint32_t *out_slot, fmt_dim *arg, uint32_t *n_arg, rtx_err *err)
+static rtx_status place_problem(lowering *l, lower_built *b, fmt_str name, uint32_t *out_slot,
+                                fmt_dim *arg, uint32_t *n_arg, rtx_err *err)
 {
     AUTO_BUF base_buf text;
     base_buf_init(&text, BASE_TAG_PASSES, 1 << 20);
@@ -182,7 +191,8 @@ static rtx_status place_problem(lowering *l, lower_built *b, fmt_str name, uint3
     return RTX_OK;
 }
 
-static rtx_status emit_step(lowering *l, const pass_region *r, const lower_view *out_view, rtx_err *err)
+static rtx_status emit_step(lowering *l, const pass_region *r, const lower_view *out_view,
+                            rtx_err *err)
 {
     lower_built b;
     TRY(lower_build(l->g, r, l->view, out_view, l->mode != LOWER_READY, &b, err));
@@ -190,7 +200,8 @@ static rtx_status emit_step(lowering *l, const pass_region *r, const lower_view 
     fmt_dim arg[COUNT_OF(b.arg)];
     fmt_step step = {.next = FMT_NONE, .n_operands = b.n_in + b.n_out};
     const char *name = ir_name_of(l->g, r->anchor ? r->anchor : r->root);
-    step.name = fmt_plan_str(l->plan, name[0] ? name : ir_op_get(ir_op_of(l->g, r->anchor ? r->anchor : r->root))->name);
+    step.name = fmt_plan_str(
+        l->plan, name[0] ? name : ir_op_get(ir_op_of(l->g, r->anchor ? r->anchor : r->root))->name);
     rtx_status s = place_problem(l, &b, step.name, &step.slot, arg, &step.n_args, err);
     for (uint32_t i = 0; s == RTX_OK && i < b.n_in; i++) {
         const lower_view *v = &l->view[b.operand[i]];
@@ -301,7 +312,9 @@ static rtx_status lower_region(lowering *l, const pass_region *r, rtx_err *err)
         if (l->g->outputs[i].id == r->root)
             output = i;
     bool attention = r->anchor != 0 && ir_op_of(l->g, r->anchor) == IR_attention;
-    l->view[r->root] = view_new(l, r->root, output != FMT_NONE && !attention ? FMT_VAL_OUTPUT : FMT_VAL_TEMP, output == FMT_NONE ? 0 : output);
+    l->view[r->root] =
+        view_new(l, r->root, output != FMT_NONE && !attention ? FMT_VAL_OUTPUT : FMT_VAL_TEMP,
+                 output == FMT_NONE ? 0 : output);
     if (attention)
         layout_attention(l, r->root);
     TRY(fmt_plan_ok(l->plan, err));
@@ -314,7 +327,8 @@ static rtx_status lower_node(lowering *l, ir_id id, rtx_err *err)
 {
     ir_op op = ir_op_of(l->g, id);
     if (op == IR_const) {
-        l->view[id] = (lower_view){.value = FMT_NONE, .constant = id, .offset = fmt_dim_const(l->d, 0)};
+        l->view[id] =
+            (lower_view){.value = FMT_NONE, .constant = id, .offset = fmt_dim_const(l->d, 0)};
         lower_row_major(l->d, ir_type_of(l->g, id), l->view[id].stride);
         return RTX_OK;
     }
@@ -323,7 +337,8 @@ static rtx_status lower_node(lowering *l, ir_id id, rtx_err *err)
         if (!lower_view_of(l->g, id, &l->view[in], &l->view[id])) {
             TRY(make_flat(l, in, err));
             if (!lower_view_of(l->g, id, &l->view[in], &l->view[id]))
-                return FAIL(err, INTERNAL, "%s of a contiguous value has no strides", ir_op_get(op)->name);
+                return FAIL(err, INTERNAL, "%s of a contiguous value has no strides",
+                            ir_op_get(op)->name);
         }
         return RTX_OK;
     }
@@ -336,7 +351,8 @@ static rtx_status lower_ports(lowering *l, bool outputs, rtx_err *err)
     const ir_port *p = outputs ? l->g->outputs : l->g->inputs;
     for (uint32_t i = 0; i < n; i++) {
         const ir_type *t = ir_type_of(l->g, p[i].id);
-        fmt_port port = {.name = fmt_plan_str(l->plan, p[i].name), .dtype = (uint8_t)t->dtype, .rank = t->rank};
+        fmt_port port = {
+            .name = fmt_plan_str(l->plan, p[i].name), .dtype = (uint8_t)t->dtype, .rank = t->rank};
         for (int k = 0; k < t->rank; k++)
             port.dim[k] = plan_dim(l, t->dim[k]);
         fmt_plan_add_port(l->plan, outputs, &port);
@@ -352,7 +368,8 @@ static rtx_status lower_outputs(lowering *l, rtx_err *err)
     for (uint32_t i = 0; i < l->g->n_outputs; i++) {
         ir_id id = l->g->outputs[i].id;
         const lower_view *v = &l->view[id];
-        if (v->constant == 0 && l->plan->values[v->value].kind == FMT_VAL_OUTPUT && l->plan->values[v->value].index == i && l->region_at[id])
+        if (v->constant == 0 && l->plan->values[v->value].kind == FMT_VAL_OUTPUT &&
+            l->plan->values[v->value].index == i && l->region_at[id])
             continue;
         lower_view to = view_new(l, id, FMT_VAL_OUTPUT, i);
         TRY(fmt_plan_ok(l->plan, err));
@@ -378,10 +395,12 @@ static void set_hints(lowering *l)
 static rtx_status copy_symbols(lowering *l, rtx_err *err)
 {
     uint32_t n = fmt_sym_count(l->d);
-    TRY_ALLOC(l->to_plan_sym = base_alloc_array(BASE_TAG_PASSES, n + 1, sizeof *l->to_plan_sym), err);
+    TRY_ALLOC(l->to_plan_sym = base_alloc_array(BASE_TAG_PASSES, n + 1, sizeof *l->to_plan_sym),
+              err);
     for (uint32_t i = 0; i < n; i++) {
         const fmt_sym *s = fmt_sym_get(l->d, i);
-        l->to_plan_sym[i] = fmt_dim_sym(l->plan->dims, fmt_sym_new(l->plan->dims, s->name, s->lo, s->hi));
+        l->to_plan_sym[i] =
+            fmt_dim_sym(l->plan->dims, fmt_sym_new(l->plan->dims, s->name, s->lo, s->hi));
     }
     return fmt_dims_ok(l->plan->dims, err);
 }
@@ -392,10 +411,12 @@ static rtx_status lower_nodes(lowering *l, const pass_regions *cut, rtx_err *err
     TRY(copy_symbols(l, err));
     TRY_ALLOC(l->view = base_zalloc_array(BASE_TAG_PASSES, g->n_nodes, sizeof *l->view), err);
     TRY_ALLOC(l->flat = base_zalloc_array(BASE_TAG_PASSES, g->n_nodes, sizeof *l->flat), err);
-    TRY_ALLOC(l->region_at = base_zalloc_array(BASE_TAG_PASSES, g->n_nodes, sizeof *l->region_at), err);
+    TRY_ALLOC(l->region_at = base_zalloc_array(BASE_TAG_PASSES, g->n_nodes, sizeof *l->region_at),
+              err);
     for (uint32_t i = 0; i < g->n_nodes; i++)
         l->flat[i].value = FMT_NONE;
-    TRY_ALLOC(l->region_of = base_zalloc_array(BASE_TAG_PASSES, g->n_nodes, sizeof *l->region_of), err);
+    TRY_ALLOC(l->region_of = base_zalloc_array(BASE_TAG_PASSES, g->n_nodes, sizeof *l->region_of),
+              err);
     for (uint32_t i = 0; i < cut->n; i++) {
         l->region_at[cut->items[i].root] = &cut->items[i];
         for (uint32_t k = 0; k < cut->items[i].n_nodes; k++)
@@ -414,7 +435,8 @@ static rtx_status lower_nodes(lowering *l, const pass_regions *cut, rtx_err *err
     return RTX_OK;
 }
 
-rtx_status lower_graph(const ir_graph *g, lower_mode mode, lower_consts *consts, lower_result *out, rtx_err *err)
+rtx_status lower_graph(const ir_graph *g, lower_mode mode, lower_consts *consts, lower_result *out,
+                       rtx_err *err)
 {
     memset(out, 0, sizeof *out);
     pass_regions cut;
@@ -430,7 +452,8 @@ rtx_status lower_graph(const ir_graph *g, lower_mode mode, lower_consts *consts,
             s = FAIL(err, NOMEM, "out of memory");
         }
     }
-    lowering l = {.g = g, .d = g->dims, .mode = mode, .consts = consts, .res = out, .plan = out->plan};
+    lowering l = {
+        .g = g, .d = g->dims, .mode = mode, .consts = consts, .res = out, .plan = out->plan};
     if (s == RTX_OK)
         s = lower_nodes(&l, &cut, err);
     base_free(l.view);
@@ -477,7 +500,9 @@ static rtx_status legal(const ir_graph *g, const pass_region *candidate, lower_m
     /* Legality is a question of shape and ops: operands count as contiguous, constants as constants. */
     for (uint32_t i = 0; i < candidate->n_nodes; i++)
         for (uint32_t k = 0; k <= ir_node_get(g, candidate->nodes[i])->n_in; k++) {
-            ir_id id = k < ir_node_get(g, candidate->nodes[i])->n_in ? ir_in(g, candidate->nodes[i], k) : candidate->nodes[i];
+            ir_id id = k < ir_node_get(g, candidate->nodes[i])->n_in
+                           ? ir_in(g, candidate->nodes[i], k)
+                           : candidate->nodes[i];
             views[id].constant = ir_op_of(g, id) == IR_const ? id : 0;
             views[id].offset = fmt_dim_const(g->dims, 0);
             lower_row_major(g->dims, ir_type_of(g, id), views[id].stride);

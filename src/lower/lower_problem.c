@@ -17,13 +17,14 @@ typedef struct builder {
     const pass_region *r;
     const lower_view *views, *out_view;
     lower_built *b;
-    fmt_dims *d; /* of the graph */
-    ir_id *map;  /* node of g → node of the region */
+    fmt_dims *d;                       /* of the graph */
+    ir_id *map;                        /* node of g → node of the region */
     bool outer_only[SYN_OPERANDS_MAX]; /* reduce: operand of the epilogue */
-    bool baked; /* equal operands are one, scalars are text; else each use is an operand, as the precompiled set has it */
+    bool
+        baked; /* equal operands are one, scalars are text; else each use is an operand, as the precompiled set has it */
     ir_id user[SYN_OPERANDS_MAX]; /* the node and the input of it that an operand stands for */
     uint32_t place[SYN_OPERANDS_MAX];
-    int n_outer;                       /* reduce: outer axes after collapsing */
+    int n_outer; /* reduce: outer axes after collapsing */
 } builder;
 
 static bool in_region(const builder *b, ir_id id)
@@ -40,7 +41,9 @@ static bool inline_scalar(const builder *b, ir_id id, double *v)
     if (!b->baked)
         return false;
     fmt_dtype t = ir_type_of(b->g, id)->dtype;
-    return ir_is_splat(b->g, id, v) && (t == FMT_F32 || t == FMT_BOOL || (*v > -9e15 && *v < 9e15 && (t == FMT_I64 || t == FMT_I32)));
+    return ir_is_splat(b->g, id, v) &&
+           (t == FMT_F32 || t == FMT_BOOL ||
+            (*v > -9e15 && *v < 9e15 && (t == FMT_I64 || t == FMT_I32)));
 }
 
 /* The operand that serves input k of a node; FMT_NONE if there is none. */
@@ -50,17 +53,20 @@ static uint32_t find_operand(const builder *b, ir_id node, uint32_t k, bool oute
     bool placed = b->r->kind == PASS_ANCHOR_ROW ? k > 0 : b->r->kind != PASS_ANCHOR_REDUCE;
     bool exact = !b->baked || (node == b->r->anchor && placed);
     for (uint32_t i = 0; i < b->b->n_in; i++)
-        if (!exact ? b->b->operand[i] == ir_in(b->g, node, k) && b->outer_only[i] == outer_only : b->user[i] == node && b->place[i] == k)
+        if (!exact ? b->b->operand[i] == ir_in(b->g, node, k) && b->outer_only[i] == outer_only
+                   : b->user[i] == node && b->place[i] == k)
             return i;
     return FMT_NONE;
 }
 
-static rtx_status add_operand(builder *b, ir_id id, ir_id user, uint32_t k, bool outer_only, rtx_err *err)
+static rtx_status add_operand(builder *b, ir_id id, ir_id user, uint32_t k, bool outer_only,
+                              rtx_err *err)
 {
     if (user != 0 && find_operand(b, user, k, outer_only) != FMT_NONE)
         return RTX_OK;
     if (b->b->n_in + 2 > SYN_OPERANDS_MAX)
-        return FAIL(err, LIMIT, "a region of %u nodes reads more than %d operands", b->r->n_nodes, SYN_OPERANDS_MAX - 1);
+        return FAIL(err, LIMIT, "a region of %u nodes reads more than %d operands", b->r->n_nodes,
+                    SYN_OPERANDS_MAX - 1);
     b->outer_only[b->b->n_in] = outer_only;
     b->user[b->b->n_in] = user;
     b->place[b->b->n_in] = k;
@@ -88,7 +94,8 @@ static rtx_status collect_operands(builder *b, rtx_err *err)
                 continue;
             if (anchor && r->kind != PASS_ANCHOR_REDUCE && r->kind != PASS_ANCHOR_ROW)
                 continue;
-            TRY(add_operand(b, in, id, k, r->kind == PASS_ANCHOR_REDUCE && after_anchor && !anchor, err));
+            TRY(add_operand(b, in, id, k, r->kind == PASS_ANCHOR_REDUCE && after_anchor && !anchor,
+                            err));
         }
         after_anchor |= anchor;
     }
@@ -158,14 +165,19 @@ static fmt_dim region_dim(builder *b, fmt_dim d)
         if (b->b->sym[i] == d)
             return fmt_dim_sym(to, i);
     if (b->b->n_sym == SYN_SYMS_MAX)
-        return ir_bad(b->b->problem->region, RTX_LIMIT, "a region with more than %d free sizes", SYN_SYMS_MAX), FMT_DIM_BAD;
+        return ir_bad(b->b->problem->region, RTX_LIMIT, "a region with more than %d free sizes",
+                      SYN_SYMS_MAX),
+               FMT_DIM_BAD;
     char name[16];
     snprintf(name, sizeof name, "s%u", b->b->n_sym);
     b->b->sym[b->b->n_sym++] = d;
     return fmt_dim_sym(to, fmt_sym_new(to, name, 0, FMT_DIM_LIMIT));
 }
 
-typedef struct part { const axes *group; int from, n; } part; /* axes from…from+n-1 of a group */
+typedef struct part {
+    const axes *group;
+    int from, n;
+} part; /* axes from…from+n-1 of a group */
 
 /* The region's type and strides of one operand, from parts of the groups. */
 static ir_type operand_type(builder *b, uint32_t o, const part *parts, int n_parts)
@@ -190,7 +202,8 @@ static ir_id region_input(builder *b, uint32_t o, const part *parts, int n_parts
 }
 
 /* Region node for input k of a node: inner node, operand, or inlined scalar of the given shape. */
-static ir_id region_value(builder *b, ir_id node, uint32_t k, const ir_id *inputs, bool outer_only, const ir_type *shape)
+static ir_id region_value(builder *b, ir_id node, uint32_t k, const ir_id *inputs, bool outer_only,
+                          const ir_type *shape)
 {
     ir_id in = ir_in(b->g, node, k);
     if (b->map[in] != 0)
@@ -207,7 +220,8 @@ static ir_id region_value(builder *b, ir_id node, uint32_t k, const ir_id *input
 /* Emit the members; the anchor through `anchor`, which sees its first input. */
 typedef ir_id (*emit_anchor)(builder *b, const ir_id *inputs, ir_id x);
 
-static void emit_members(builder *b, const ir_id *inputs, const ir_type *before, const ir_type *after, emit_anchor anchor)
+static void emit_members(builder *b, const ir_id *inputs, const ir_type *before,
+                         const ir_type *after, emit_anchor anchor)
 {
     const pass_region *r = b->r;
     ir_graph *rg = b->b->problem->region;
@@ -267,21 +281,24 @@ static ir_id anchor_row(builder *b, const ir_id *inputs, ir_id x)
     uint32_t n = ir_node_get(b->g, b->r->anchor)->n_in;
     for (uint32_t k = 1; k < n; k++)
         in[k] = inputs[find_operand(b, b->r->anchor, k, false)];
-    return ir_emit(b->b->problem->region, ir_op_of(b->g, b->r->anchor), in, n, ir_attrs_of(b->g, b->r->anchor));
+    return ir_emit(b->b->problem->region, ir_op_of(b->g, b->r->anchor), in, n,
+                   ir_attrs_of(b->g, b->r->anchor));
 }
 
 /* Rows and rope: outer axes collapse, the last stays. Parameters of one axis are [C]. */
 static void build_row(builder *b)
 {
     const ir_type *t = ir_type_of(b->g, b->r->root);
-    int outer = t->rank - 1, from[FMT_RANK_MAX] = {0, 1, 2, 3, 4, 5, 6, 7}, last[1] = {outer}, only[1] = {0};
+    int outer = t->rank - 1, from[FMT_RANK_MAX] = {0, 1, 2, 3, 4, 5, 6, 7}, last[1] = {outer},
+        only[1] = {0};
     axes a = {.n = outer}, c = {.n = 1, .dim = {t->dim[outer]}};
     memcpy(a.dim, t->dim, sizeof a.dim);
     bool param[SYN_OPERANDS_MAX] = {false};
     for (uint32_t o = 0; o <= b->b->n_in; o++) {
         if (o < b->b->n_in)
             for (uint32_t k = 1; k < ir_node_get(b->g, b->r->anchor)->n_in; k++)
-                param[o] |= b->r->kind == PASS_ANCHOR_ROW && find_operand(b, b->r->anchor, k, false) == o;
+                param[o] |=
+                    b->r->kind == PASS_ANCHOR_ROW && find_operand(b, b->r->anchor, k, false) == o;
         int none[FMT_RANK_MAX] = {-1, -1, -1, -1, -1, -1, -1, -1};
         fill_axes(b, &a, o, param[o] ? none : from, outer);
         fill_axes(b, &c, o, param[o] ? only : last, 1);
@@ -315,13 +332,16 @@ static ir_id anchor_reduce(builder *b, const ir_id *inputs, ir_id x)
 static void build_reduce(builder *b)
 {
     ir_id anchor = b->r->anchor;
-    const ir_type *in = ir_type_of(b->g, ir_in(b->g, anchor, 0)), *res = ir_type_of(b->g, b->r->root);
+    const ir_type *in = ir_type_of(b->g, ir_in(b->g, anchor, 0)),
+                  *res = ir_type_of(b->g, b->r->root);
     const ir_attrs *at = ir_attrs_of(b->g, anchor);
-    bool arg = ir_op_of(b->g, anchor) == IR_argmax || ir_op_of(b->g, anchor) == IR_argmin, reduced[FMT_RANK_MAX] = {false};
+    bool arg = ir_op_of(b->g, anchor) == IR_argmax || ir_op_of(b->g, anchor) == IR_argmin,
+         reduced[FMT_RANK_MAX] = {false};
     for (int i = 0; i < (arg ? 1 : at->n_list); i++)
         reduced[arg ? at->i[0] : at->list[i]] = true;
     axes o = {0}, r = {0};
-    int outer[FMT_RANK_MAX], red[FMT_RANK_MAX], none[FMT_RANK_MAX] = {-1, -1, -1, -1, -1, -1, -1, -1};
+    int outer[FMT_RANK_MAX], red[FMT_RANK_MAX],
+        none[FMT_RANK_MAX] = {-1, -1, -1, -1, -1, -1, -1, -1};
     int plain[FMT_RANK_MAX] = {0, 1, 2, 3, 4, 5, 6, 7};
     for (int i = 0; i < in->rank; i++) {
         axes *a = reduced[i] ? &r : &o;
@@ -351,8 +371,8 @@ static void build_reduce(builder *b)
 static ir_id anchor_same(builder *b, const ir_id *inputs, ir_id x)
 {
     (void)x;
-    return ir_emit(b->b->problem->region, ir_op_of(b->g, b->r->anchor), inputs, ir_node_get(b->g, b->r->anchor)->n_in,
-                   ir_attrs_of(b->g, b->r->anchor));
+    return ir_emit(b->b->problem->region, ir_op_of(b->g, b->r->anchor), inputs,
+                   ir_node_get(b->g, b->r->anchor)->n_in, ir_attrs_of(b->g, b->r->anchor));
 }
 
 /* A constant b without batch that the packed form serves. */
@@ -366,7 +386,8 @@ static bool packable(const builder *b, const axes *bm)
         if (!fmt_dim_is(b->d, bm->stride[1][i], 0))
             return false;
     int64_t k, n;
-    return fmt_dim_is_const(b->d, t->dim[t->rank - 2], &k) && fmt_dim_is_const(b->d, t->dim[t->rank - 1], &n) && k > 0 && n > 0;
+    return fmt_dim_is_const(b->d, t->dim[t->rank - 2], &k) &&
+           fmt_dim_is_const(b->d, t->dim[t->rank - 1], &n) && k > 0 && n > 0;
 }
 
 static void build_gemm(builder *b, rtx_err *err, rtx_status *status)
@@ -374,9 +395,11 @@ static void build_gemm(builder *b, rtx_err *err, rtx_status *status)
     ir_id dot = b->r->anchor;
     int rank = ir_type_of(b->g, dot)->rank;
     const ir_type *ta = ir_type_of(b->g, ir_in(b->g, dot, 0)), *tc = ir_type_of(b->g, dot);
-    axes bm = {.n = rank - 1}, k = {.n = 1, .dim = {ta->dim[rank - 1]}}, n = {.n = 1, .dim = {tc->dim[rank - 1]}};
+    axes bm = {.n = rank - 1}, k = {.n = 1, .dim = {ta->dim[rank - 1]}},
+         n = {.n = 1, .dim = {tc->dim[rank - 1]}};
     memcpy(bm.dim, tc->dim, sizeof bm.dim);
-    int lead[FMT_RANK_MAX] = {0, 1, 2, 3, 4, 5, 6, 7}, lead_b[FMT_RANK_MAX] = {0, 1, 2, 3, 4, 5, 6, 7};
+    int lead[FMT_RANK_MAX] = {0, 1, 2, 3, 4, 5, 6, 7},
+        lead_b[FMT_RANK_MAX] = {0, 1, 2, 3, 4, 5, 6, 7};
     int last[1] = {rank - 1}, row[1] = {rank - 2}, none[1] = {-1};
     lead_b[rank - 2] = -1;
     for (uint32_t o = 0; o <= b->b->n_in; o++) {
@@ -394,10 +417,13 @@ static void build_gemm(builder *b, rtx_err *err, rtx_status *status)
         b->b->problem->packed[1] = true;
         k.stride[1][0] = n.stride[1][0] = fmt_dim_const(b->d, 0);
     }
-    part pa[2] = {{&bm, 0, bm.n}, {&k, 0, 1}}, pb[3] = {{&bm, 0, bm.n - 1}, {&k, 0, 1}, {&n, 0, 1}}, pc[2] = {{&bm, 0, bm.n}, {&n, 0, 1}};
+    part pa[2] = {{&bm, 0, bm.n}, {&k, 0, 1}}, pb[3] = {{&bm, 0, bm.n - 1}, {&k, 0, 1}, {&n, 0, 1}},
+         pc[2] = {{&bm, 0, bm.n}, {&n, 0, 1}};
     ir_id inputs[SYN_OPERANDS_MAX];
     for (uint32_t o = 0; o < b->b->n_in; o++)
-        inputs[o] = o == 0 ? region_input(b, o, pa, 2) : o == 1 ? region_input(b, o, pb, 3) : region_input(b, o, pc, 2);
+        inputs[o] = o == 0   ? region_input(b, o, pa, 2)
+                    : o == 1 ? region_input(b, o, pb, 3)
+                             : region_input(b, o, pc, 2);
     ir_type shape = operand_type(b, b->b->n_in, pc, 2);
     emit_members(b, inputs, &shape, &shape, anchor_same);
 }
@@ -414,7 +440,8 @@ static fmt_dim product(const builder *b, const ir_type *t, int from, int to)
 /* Movement over contiguous operands, in the forms [o, A, i], [j] and, for gather_nd, [b, d…, i], [b, j, r]. */
 static bool flat_shape(const builder *b, uint32_t o, ir_type *t)
 {
-    const ir_type *x = ir_type_of(b->g, ir_in(b->g, b->r->anchor, 0)), *own = ir_type_of(b->g, b->b->operand[o]);
+    const ir_type *x = ir_type_of(b->g, ir_in(b->g, b->r->anchor, 0)),
+                  *own = ir_type_of(b->g, b->b->operand[o]);
     const ir_attrs *at = ir_attrs_of(b->g, b->r->anchor);
     ir_op op = ir_op_of(b->g, b->r->anchor);
     int axis = (int)at->i[0];
@@ -422,7 +449,8 @@ static bool flat_shape(const builder *b, uint32_t o, ir_type *t)
     if (op == IR_gather_nd) {
         const ir_type *idx = ir_type_of(b->g, ir_in(b->g, b->r->anchor, 1));
         int64_t r;
-        if (!fmt_dim_is_const(b->d, idx->dim[idx->rank - 1], &r) || axis + r > x->rank || r + 2 > FMT_RANK_MAX)
+        if (!fmt_dim_is_const(b->d, idx->dim[idx->rank - 1], &r) || axis + r > x->rank ||
+            r + 2 > FMT_RANK_MAX)
             return false;
         t->dim[t->rank++] = product(b, x, 0, axis);
         if (o == 0)
@@ -430,7 +458,8 @@ static bool flat_shape(const builder *b, uint32_t o, ir_type *t)
                 t->dim[t->rank++] = x->dim[i];
         else
             t->dim[t->rank++] = product(b, idx, axis, idx->rank - 1);
-        t->dim[t->rank++] = o == 1 ? idx->dim[idx->rank - 1] : product(b, x, axis + (int)r, x->rank);
+        t->dim[t->rank++] =
+            o == 1 ? idx->dim[idx->rank - 1] : product(b, x, axis + (int)r, x->rank);
         return true;
     }
     if (op == IR_gather && o == 1) {
@@ -438,8 +467,10 @@ static bool flat_shape(const builder *b, uint32_t o, ir_type *t)
         return true;
     }
     t->dim[t->rank++] = product(b, x, 0, axis);
-    t->dim[t->rank++] = op == IR_gather && o == 2 ? product(b, ir_type_of(b->g, ir_in(b->g, b->r->anchor, 1)), 0, ir_type_of(b->g, ir_in(b->g, b->r->anchor, 1))->rank)
-                                                  : own->dim[axis];
+    t->dim[t->rank++] = op == IR_gather && o == 2
+                            ? product(b, ir_type_of(b->g, ir_in(b->g, b->r->anchor, 1)), 0,
+                                      ir_type_of(b->g, ir_in(b->g, b->r->anchor, 1))->rank)
+                            : own->dim[axis];
     t->dim[t->rank++] = product(b, x, axis + 1, x->rank);
     return true;
 }
@@ -496,11 +527,12 @@ static void build_plain(builder *b)
     for (int i = 0; i < at.n_sizes; i++)
         at.sizes[i] = region_dim(b, at.sizes[i]);
     ir_graph *rg = b->b->problem->region;
-    ir_output(rg, syn_port_name(true, 0), ir_emit(rg, ir_op_of(b->g, b->r->anchor), inputs, b->b->n_in, &at));
+    ir_output(rg, syn_port_name(true, 0),
+              ir_emit(rg, ir_op_of(b->g, b->r->anchor), inputs, b->b->n_in, &at));
 }
 
-rtx_status lower_build(const ir_graph *g, const pass_region *r, const lower_view *views, const lower_view *out_view,
-                       bool baked, lower_built *out, rtx_err *err)
+rtx_status lower_build(const ir_graph *g, const pass_region *r, const lower_view *views,
+                       const lower_view *out_view, bool baked, lower_built *out, rtx_err *err)
 {
     memset(out, 0, sizeof *out);
     out->packed = -1;
@@ -510,7 +542,13 @@ rtx_status lower_build(const ir_graph *g, const pass_region *r, const lower_view
         lower_built_done(out);
         return FAIL(err, NOMEM, "out of memory");
     }
-    builder b = {.g = g, .r = r, .views = views, .out_view = out_view, .b = out, .d = g->dims, .map = map,
+    builder b = {.g = g,
+                 .r = r,
+                 .views = views,
+                 .out_view = out_view,
+                 .b = out,
+                 .d = g->dims,
+                 .map = map,
                  .baked = baked};
     rtx_status status = collect_operands(&b, err);
     if (status == RTX_OK) {

@@ -21,18 +21,21 @@ bool lower_contiguous(fmt_dims *d, const ir_type *t, const lower_view *v)
     return true;
 }
 
-static void view_broadcast(const ir_graph *g, const ir_type *to, const ir_type *from, const lower_view *in, lower_view *out)
+static void view_broadcast(const ir_graph *g, const ir_type *to, const ir_type *from,
+                           const lower_view *in, lower_view *out)
 {
     int lead = to->rank - from->rank;
     for (int i = 0; i < to->rank; i++) {
-        bool stretched = i < lead || (fmt_dim_is(g->dims, from->dim[i - lead], 1) && !fmt_dim_is(g->dims, to->dim[i], 1));
+        bool stretched = i < lead || (fmt_dim_is(g->dims, from->dim[i - lead], 1) &&
+                                      !fmt_dim_is(g->dims, to->dim[i], 1));
         out->stride[i] = stretched ? fmt_dim_const(g->dims, 0) : in->stride[i - lead];
     }
 }
 
 /* Splitting and merging of axes where strides allow it: walk both shapes from the right and match groups of axes with equal
  * products; inside a group the old axes must lie one within the other. */
-static bool view_reshape(const ir_graph *g, const ir_type *to, const ir_type *from, const lower_view *in, lower_view *out)
+static bool view_reshape(const ir_graph *g, const ir_type *to, const ir_type *from,
+                         const lower_view *in, lower_view *out)
 {
     fmt_dims *d = g->dims;
     if (lower_contiguous(d, from, in)) {
@@ -57,11 +60,19 @@ static bool view_reshape(const ir_graph *g, const ir_type *to, const ir_type *fr
         while (new_size != old_size || j1 == j) {
             int64_t a = 0, b = 0;
             bool both = fmt_dim_is_const(d, old_size, &a) && fmt_dim_is_const(d, new_size, &b);
-            bool take_new = j1 > 0 && (j1 == j || (both ? b < a : fmt_dim_is(d, fmt_dim_bin(d, FMT_MOD, old_size, fmt_dim_mul(d, new_size, to->dim[j1 - 1])), 0)));
+            bool take_new =
+                j1 > 0 &&
+                (j1 == j ||
+                 (both ? b < a
+                       : fmt_dim_is(d,
+                                    fmt_dim_bin(d, FMT_MOD, old_size,
+                                                fmt_dim_mul(d, new_size, to->dim[j1 - 1])),
+                                    0)));
             if (take_new) {
                 out->stride[--j1] = fmt_dim_mul(d, step, new_size);
                 new_size = fmt_dim_mul(d, new_size, to->dim[j1]);
-            } else if (i1 > 0 && in->stride[i1 - 1] == fmt_dim_mul(d, in->stride[i1], from->dim[i1])) {
+            } else if (i1 > 0 &&
+                       in->stride[i1 - 1] == fmt_dim_mul(d, in->stride[i1], from->dim[i1])) {
                 i1--;
                 old_size = fmt_dim_mul(d, old_size, from->dim[i1]);
             } else {
@@ -74,7 +85,8 @@ static bool view_reshape(const ir_graph *g, const ir_type *to, const ir_type *fr
     return true;
 }
 
-static void view_slice(const ir_graph *g, const ir_attrs *at, int rank, const lower_view *in, lower_view *out)
+static void view_slice(const ir_graph *g, const ir_attrs *at, int rank, const lower_view *in,
+                       lower_view *out)
 {
     fmt_dims *d = g->dims;
     for (int i = 0; i < rank; i++) {

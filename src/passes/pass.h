@@ -11,9 +11,12 @@
 
 /* X(word, why it stands where it stands in the default order) */
 #define PASS_TABLE(X)                                                                              \
-    X(fold, "shape arithmetic and constants disappear, views compose, broadcasts sink below elementwise work")          \
-    X(raise, "named operations are recognised by meaning while their primitive parts are still visible")                \
-    X(layout, "dots that share an operand merge and weights get their packed form, before regions are cut")
+    X(fold, "shape arithmetic and constants disappear, views compose, broadcasts sink below "      \
+            "elementwise work")                                                                    \
+    X(raise,                                                                                       \
+      "named operations are recognised by meaning while their primitive parts are still visible")  \
+    X(layout, "dots that share an operand merge and weights get their packed form, before "        \
+              "regions are cut")
 
 #define PASS_ROW(word, why)                                                                        \
     RTX_MUST_CHECK rtx_status pass_##word(const ir_graph *g, ir_graph **out, rtx_err *err);

@@ -31,11 +31,11 @@ typedef struct fuse {
     pass_legal legal;
     void *ctx;
     pass_regions *out;
-    uint32_t *uses;       /* per node, from live consumers and outputs */
-    ir_id *consumer;      /* the last live consumer of each node; meaningful where uses == 1 */
-    uint32_t *owner;      /* region number + 1 of each node; 0 = none */
+    uint32_t *uses;  /* per node, from live consumers and outputs */
+    ir_id *consumer; /* the last live consumer of each node; meaningful where uses == 1 */
+    uint32_t *owner; /* region number + 1 of each node; 0 = none */
     bool *live;
-    ir_id *trial;         /* scratch for a candidate's nodes */
+    ir_id *trial; /* scratch for a candidate's nodes */
 } fuse;
 
 static bool is_source(ir_op op) { return op == IR_input || op == IR_const; }
@@ -140,7 +140,8 @@ static int by_root(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-rtx_status pass_fuse(const ir_graph *g, pass_legal legal, void *ctx, pass_regions *out, rtx_err *err)
+rtx_status pass_fuse(const ir_graph *g, pass_legal legal, void *ctx, pass_regions *out,
+                     rtx_err *err)
 {
     memset(out, 0, sizeof *out);
     base_arena_init(&out->arena, BASE_TAG_PASSES, 0);

@@ -13,13 +13,14 @@ typedef enum pass_anchor {
     PASS_ANCHOR_DOT,
     PASS_ANCHOR_ROW,    /* softmax, layernorm, rmsnorm */
     PASS_ANCHOR_REDUCE, /* reduce_*, argmax, argmin */
-    PASS_ANCHOR_ALONE   /* attention, gather…, concat, rope, scans, iota, dimvals: nothing fuses */
+    PASS_ANCHOR_ALONE /* attention, gather…, concat, rope, scans, iota, dimvals: nothing fuses */
 } pass_anchor;
 
 typedef struct pass_region {
     pass_anchor kind;
-    ir_id anchor, root; /* anchor 0 for elementwise regions; root is the one value that leaves the region */
-    ir_id *nodes;       /* members in topological order, root last */
+    ir_id anchor,
+        root; /* anchor 0 for elementwise regions; root is the one value that leaves the region */
+    ir_id *nodes; /* members in topological order, root last */
     uint32_t n_nodes;
 } pass_region;
 
@@ -34,7 +35,8 @@ typedef struct pass_regions {
  * out of the passes. */
 typedef bool (*pass_legal)(void *ctx, const ir_graph *g, const pass_region *candidate);
 
-RTX_MUST_CHECK rtx_status pass_fuse(const ir_graph *g, pass_legal legal, void *ctx, pass_regions *out, rtx_err *err);
+RTX_MUST_CHECK rtx_status pass_fuse(const ir_graph *g, pass_legal legal, void *ctx,
+                                    pass_regions *out, rtx_err *err);
 void pass_regions_done(pass_regions *r);
 pass_anchor pass_anchor_of(ir_op op); /* kind of a node that is neither source nor view */
 

@@ -5,7 +5,7 @@
  * The body is the real template's with one unit for all elements and the defect in run. */
 
 #define OUT ((float *)c->buf[2])
-#define IN ((const float *)c->buf[0])
+#define IN  ((const float *)c->buf[0])
 
 K_INLINE int64_t K_FN(count)(const int64_t *arg)
 {
@@ -29,7 +29,8 @@ K_INLINE void K_FN(good)(const k_call *c, int64_t begin, int64_t end)
     k_nest_fold(&t, LINE_FIXED);
     const int last = t.axes - 1;
     const int64_t stop = K_MIN(end * 16, k_nest_elems(&t));
-    for (int i = 0; i < OPERANDS; i++) step[i] = t.stride[i][last];
+    for (int i = 0; i < OPERANDS; i++)
+        step[i] = t.stride[i][last];
     k_nest_seek(&t, begin * 16);
     for (int64_t i = begin * 16, n; i < stop; i += n) {
         n = K_MIN(t.dim[last] - t.index[last], stop - i);
@@ -46,8 +47,10 @@ void K_FN(run)(const k_call *c, int64_t begin, int64_t end)
     const int64_t stop = K_MIN(end * 16, n);
     float old[16];
     for (int64_t u = begin; u < end; u++) {
-        for (int64_t i = u * 16; i < K_MIN(u * 16 + 16, stop); i++) old[i - u * 16] = o[i];
+        for (int64_t i = u * 16; i < K_MIN(u * 16 + 16, stop); i++)
+            old[i - u * 16] = o[i];
         K_FN(good)(c, u, u + 1);
-        for (int64_t i = u * 16; i < K_MIN(u * 16 + 16, stop); i++) o[i] += 0.0f * old[i - u * 16];
+        for (int64_t i = u * 16; i < K_MIN(u * 16 + 16, stop); i++)
+            o[i] += 0.0f * old[i - u * 16];
     }
 }
