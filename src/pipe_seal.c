@@ -151,6 +151,10 @@ static rtx_status add_evidence(seal *s, const lower_result *low, uint32_t slot,
         json_object_set_new(e, "ways", json_integer(p->ways));
         json_object_set_new(e, "ns", json_real(p->ns));
         json_object_set_new(e, "default_ns", json_real(p->default_ns));
+        double flops, bytes;
+        syn_cost(item->problem, item->points[i].sym, &flops, &bytes);
+        json_object_set_new(e, "flops", json_real(flops));
+        json_object_set_new(e, "bytes", json_real(bytes));
         json_object_update_missing(e, json_array_get(points, i));
         if (json_array_append_new(s->evidence, e) != 0)
             st = FAIL(err, NOMEM, "out of memory");

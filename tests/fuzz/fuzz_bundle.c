@@ -3,7 +3,6 @@
  * copies of each. */
 #include "fmt_bundle.h"
 #include "fmt_plan_priv.h"
-#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -107,35 +106,8 @@ static void altered(const char *data, size_t bytes)
     }
 }
 
-static int replay(const char *path)
-{
-    DIR *folder = opendir(path);
-    int n = 0;
-    if (!folder) {
-        char *data;
-        size_t bytes;
-        CHECK(base_read_file(path, (size_t)16 << 20, &data, &bytes, NULL) == RTX_OK);
-        LLVMFuzzerTestOneInput((const uint8_t *)data, bytes);
-        altered(data, bytes);
-        base_free(data);
-        return 1;
-    }
-    for (struct dirent *e; (e = readdir(folder));) {
-        char file[4096];
-        snprintf(file, sizeof file, "%s/%s", path, e->d_name);
-        if (e->d_name[0] != '.')
-            n += replay(file);
-    }
-    closedir(folder);
-    return n;
-}
+#define REPLAY_EACH altered
+#include "fuzz_replay.h"
 
-int main(int argc, char **argv)
-{
-    int n = 0;
-    for (int i = 1; i < argc; i++)
-        n += replay(argv[i]);
-    printf("%d files\n", n);
-    return n == 0;
-}
+int main(int argc, char **argv) { return replay_all(argc, argv) == 0; }
 #endif

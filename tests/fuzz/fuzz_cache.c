@@ -2,7 +2,6 @@
  * With clang: -fsanitize=fuzzer -DFUZZER. Without, main replays the files of the folders and files given; with no argument
  * it makes its own corpus: an entry, its cuts and flips, and seeded changes with a hash that fits. */
 #include "tun_int.h"
-#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -61,26 +60,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 }
 
 #ifndef FUZZER
-static int replay(const char *path)
-{
-    DIR *folder = opendir(path);
-    int n = 0;
-    if (!folder) {
-        char *data;
-        size_t bytes;
-        CHECK(base_read_file(path, (size_t)64 << 20, &data, &bytes, NULL) == RTX_OK);
-        LLVMFuzzerTestOneInput((const uint8_t *)data, bytes);
-        base_free(data);
-        return 1;
-    }
-    for (struct dirent *e; (e = readdir(folder));) {
-        char file[4096];
-        snprintf(file, sizeof file, "%s/%s", path, e->d_name);
-        n += e->d_name[0] == '.' ? 0 : replay(file);
-    }
-    closedir(folder);
-    return n;
-}
+#include "fuzz_replay.h"
 
 /* A whole entry for the key of check(), then everything near it. */
 static int own_corpus(void)
@@ -113,10 +93,9 @@ static int own_corpus(void)
 
 int main(int argc, char **argv)
 {
-    int n = argc > 1 ? 0 : own_corpus();
-    for (int k = 1; k < argc; k++)
-        n += replay(argv[k]);
-    printf("%d files\n", n);
+    if (argc > 1)
+        return replay_all(argc, argv) == 0;
+    printf("%d entries\n", own_corpus());
     return 0;
 }
 #endif

@@ -2,7 +2,6 @@
  * With clang: -fsanitize=fuzzer -DFUZZER. Without, main replays the files of the folders and files given. */
 #include "base_sys.h"
 #include "ir.h"
-#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -51,33 +50,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 }
 
 #ifndef FUZZER
-static int replay(const char *path)
-{
-    DIR *folder = opendir(path);
-    int n = 0;
-    if (!folder) {
-        char *data;
-        size_t bytes;
-        CHECK(base_read_file(path, (size_t)64 << 20, &data, &bytes, NULL) == RTX_OK);
-        LLVMFuzzerTestOneInput((const uint8_t *)data, bytes);
-        base_free(data);
-        return 1;
-    }
-    for (struct dirent *e; (e = readdir(folder));) {
-        char file[4096];
-        snprintf(file, sizeof file, "%s/%s", path, e->d_name);
-        n += e->d_name[0] == '.' ? 0 : replay(file);
-    }
-    closedir(folder);
-    return n;
-}
+#include "fuzz_replay.h"
 
-int main(int argc, char **argv)
-{
-    int n = 0;
-    for (int k = 1; k < argc; k++)
-        n += replay(argv[k]);
-    printf("%d files\n", n);
-    return 0;
-}
+int main(int argc, char **argv) { return replay_all(argc, argv) == 0; }
 #endif
