@@ -64,26 +64,18 @@ static int by_row(const void *a, const void *b)
     return 0;
 }
 
-static const char *slot_label(const fmt_plan *p, uint32_t slot, char *out, size_t cap)
-{
-    snprintf(out, cap, "k%u", slot);
-    (void)p;
-    return out;
-}
-
 static rtx_status add_tuned_kernels(seal *s, lower_result *low, uint32_t slot, const tun_item *item,
                                     uint32_t *first, rtx_err *err)
 {
     AUTO_BUF base_buf params;
     base_buf_init(&params, BASE_TAG_FORMAT, 4096);
-    char name[64], label[32];
+    char name[64];
     *first = low->plan->n_kernels;
     for (uint32_t i = 0; i < item->result.n_kernels; i++) {
         const tun_kernel *k = &item->result.kernels[i];
         params.len = 0;
         syn_variant_print(&k->variant, &params);
-        snprintf(name, sizeof name, "%s.%s.%u", k->variant.templ->name,
-                 slot_label(low->plan, slot, label, sizeof label), i);
+        snprintf(name, sizeof name, "%s.k%u.%u", k->variant.templ->name, slot, i);
         fmt_kernel rec = {.name = fmt_plan_str(low->plan, name),
                           .templ = fmt_plan_str(low->plan, k->variant.templ->name),
                           .params = fmt_plan_str(low->plan, params.data ? params.data : ""),

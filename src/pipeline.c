@@ -11,6 +11,7 @@
  */
 #include "pipeline.h"
 #include "dev_cpu.h"
+#include "pipe_pin.h"
 #include "pipe_seal.h"
 #include <stdio.h>
 
@@ -81,7 +82,7 @@ static rtx_status bind_sizes(const ir_graph *g, const pipe_options *opt, ir_grap
                              rtx_err *err)
 {
     fmt_dims *d = g->dims;
-    uint32_t sym, before = fmt_dims_bound(d);
+    uint32_t sym;
     for (int i = 0; i < opt->n_bounds; i++) {
         const pipe_sizes *s = &opt->bounds[i];
         TRY(find_sym(d, s, "--bound", &sym, err));
@@ -105,7 +106,6 @@ static rtx_status bind_sizes(const ir_graph *g, const pipe_options *opt, ir_grap
         const fmt_sym *s = fmt_sym_get(d, i);
         map[i] = s->lo == s->hi ? fmt_dim_const(d, s->lo) : fmt_dim_sym(d, i);
     }
-    (void)before;
     subst ctx = {map};
     return ir_rewrite(g, subst_node, &ctx, out, err);
 }
@@ -268,11 +268,19 @@ rtx_status pipe_tune_slots(const lower_result *low, const pipe_buckets *b, const
                       .progress = o->progress,
                       .progress_ctx = o->progress_ctx,
                       .cancel = &pipe_cancelled};
+    pipe_pin pin = {0};
     if (o->without & PIPE_PARAMETERS) {
         to.variants = static_rule;
         to.variants_name = "static";
+    } else if (o->pin != NULL) {
+        TRY(pipe_pin_open(o->pin, &pin, err));
+        to.variants = pipe_pin_variants;
+        to.variants_ctx = &pin;
+        to.variants_name = pin.name;
     }
-    TRY(tun_run(out->items, out->n, &to, report, err));
+    rtx_status s = tun_run(out->items, out->n, &to, report, err);
+    pipe_pin_done(&pin);
+    TRY(s);
     for (uint32_t i = 0; i < out->n; i++)
         for (uint32_t k = 0; k < out->items[i].n_points; k++)
             if (out->items[i].result.picks[k].kernel >= out->items[i].result.n_kernels)

@@ -38,6 +38,7 @@ typedef struct pipe_options {
     bool deterministic, redo;
     unsigned without;  /* pipe_gain bits that are left out: what `rtx bench` compares with */
     const char *cache; /* NULL = default, "" = none */
+    const char *pin;   /* bundle or evidence whose choices are offered alone; NULL = none */
     fmt_isa isa;       /* 0 = host */
     fe_bind binds[PIPE_LIST_MAX];
     int n_binds;

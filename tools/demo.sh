@@ -31,6 +31,7 @@ ran="the embedded encoder"
 venv=${RTX_VENV:-build/venv}
 if [ -x "$venv/bin/python" ] || python3 -m venv "$venv" 2>/dev/null; then
   if "$venv/bin/pip" -q install -r tests/requirements.txt >/dev/null 2>&1 &&
+    cp tests/requirements.txt "$venv/pins" &&
     "$venv/bin/python" tests/models/minilm/fill.py "$work" >/dev/null 2>&1; then
     job minilm "$work/minilm-eager-legacy.onnx" --bucket seq=16,128 --bucket batch=1
     ran="$ran and all-MiniLM-L6-v2"

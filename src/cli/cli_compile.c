@@ -24,7 +24,7 @@ const cli_option cli_compile_options[] = {
     {"out", 'o', CLI_TEXT, false, "FILE", "where the bundle goes"},
     CLI_MODEL_OPTIONS,
     {"baseline", 0, CLI_FLAG, false, NULL, "the baseline program that `rtx bench` compares with"},
-    {"pin", 0, CLI_TEXT, false, "FILE", "take the kernel choices of an earlier bundle"},
+    {"pin", 0, CLI_TEXT, false, "FILE", "offer only what won in an earlier bundle"},
 };
 const size_t cli_compile_n_options = COUNT_OF(cli_compile_options);
 
@@ -149,11 +149,7 @@ rtx_status cli_compile(cli_args *a, rtx_err *err)
 {
     pipe_options o;
     TRY(cli_pipe_options(a, &o, err));
-    if (cli_has(a, "pin"))
-        return FAIL(err, UNSUPPORTED,
-                    "UNSUPPORTED: --pin %.200s: choices cannot be replayed from a file yet; the "
-                    "cache replays them (--cache DIR)",
-                    cli_text(a, "pin"));
+    o.pin = cli_text(a, "pin");
     return compile_model(a, &o, cli_text(a, "out"), err);
 }
 
