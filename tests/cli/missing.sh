@@ -11,7 +11,7 @@ try tune nothere.rtxgc
 try opt nothere.rtx
 try repro nothere
 try compile nothere.onnx --precision fp16
-try compile nothere.onnx --pin old.rtxgc
+try compile zoo:mlp --pin old.rtxgc -o never.rtxgc
 try profile --device gpu
 echo hello >text.onnx
 try compile text.onnx

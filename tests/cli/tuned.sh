@@ -13,6 +13,14 @@ def kernels(f):
     return sorted((k["name"], k["origin"], k["params"]) for k in j["kernels"])
 print(kernels("a.rtxgc") == kernels("b.rtxgc"), any(k[1] == "tuned" for k in kernels("a.rtxgc")))
 PY
+rtx compile $M -o pinned.rtxgc --bucket batch=1,4 --threads 1 --cache "" --pin a.rtxgc -q >/dev/null || exit
+python3 - <<'PY'
+import json, subprocess
+def chosen(f):
+    j = json.loads(subprocess.run(["rtx", "inspect", f, "--json"], capture_output=True, text=True, check=True).stdout)
+    return {(k["template"], json.dumps(k["params"])) for k in j["kernels"]}
+print("pinned to what won", chosen("pinned.rtxgc") <= chosen("a.rtxgc"))
+PY
 rtx tune a.rtxgc --cache c -q >/dev/null || exit
 rtx compare $M a.rtxgc --no-nodes >/dev/null && echo "right after tuning in place"
 rtx cache stat --cache c --json | python3 -c 'import json, sys; j = json.load(sys.stdin); print(j["entries"] > 0, j["bad"])'
