@@ -94,7 +94,7 @@ typedef struct tun_shape {
     int64_t depth; /* longest reduction */
 } tun_shape;
 
-/* Strides that are known at run time only get `pad` spare elements each. INVALID: sizes out of range. */
+/* Strides that are known at run time only get `pad` > 0 spare elements each, plus the operand's number. INVALID: sizes out of range. */
 RTX_MUST_CHECK rtx_status tun_shape_init(const syn_problem *p, const int64_t *sym, int64_t pad,
                                          tun_shape *out, rtx_err *err);
 size_t tun_operand_bytes(const tun_operand *o); /* of the extent */

@@ -1,6 +1,6 @@
 /* A problem at one size: how its operands lie in memory and what values a test puts into them.
  *   strides    constants as the problem says; those known only at run time get the tightest row-major layout plus
- *              `pad` spare elements, so that a kernel that ignores its stride arguments is seen
+ *              `pad` spare elements, and one more an operand: a kernel that ignores or confuses stride arguments is seen
  *   values     are a function of seed and place in memory: broadcast and overlapping elements agree by themselves */
 #include "tun_int.h"
 #include <math.h>
@@ -119,7 +119,7 @@ static rtx_status lay_out(const syn_problem *p, uint32_t index, const int64_t *s
     for (int d = o->rank - 1; d >= 0; d--) {
         if (known[d])
             continue;
-        o->stride[d] = reach + (reach > 1 ? pad : 0);
+        o->stride[d] = reach + (reach > 1 && pad ? pad + index : 0);
         reach += MAX(o->dim[d] - 1, 0) * o->stride[d];
     }
     for (int d = 0; d < o->rank; d++) {

@@ -558,11 +558,12 @@ rtx_status tun_validator_attach(tun_validator *v, rtx_err *err)
 #define CASE_FLOPS  1e8
 #define FIXED_FLOPS 8e9 /* a problem without free sizes is evaluated whole up to here */
 
-/* Sizes of one small case: odd, 1, a power of two, past it, far past. */
+/* Sizes of one small case: odd, 1, a power of two, one short of whole lanes, past a power of two. In the last case the
+ * last symbol is 0, if it may be. */
 static void case_sizes(const syn_problem *p, const tun_point *points, uint32_t n_points, uint32_t k,
                        int64_t *sym)
 {
-    static const int64_t sizes[TUN_CASES] = {37, 1, 16, 67, 130};
+    static const int64_t sizes[TUN_CASES] = {37, 1, 16, 95, 130};
     uint32_t n = fmt_sym_count(p->dims);
     for (uint32_t j = 0; j < n; j++) {
         const fmt_sym *s = fmt_sym_get(p->dims, j);
@@ -572,6 +573,8 @@ static void case_sizes(const syn_problem *p, const tun_point *points, uint32_t n
         most = MAX(most, 4) + 1;
         sym[j] = MAX(MIN(MIN(sizes[(k + 3 * j) % TUN_CASES], most), s->hi), MAX(s->lo, 1));
     }
+    if (k == TUN_CASES - 1 && n)
+        sym[n - 1] = 0;
     for (;;) {
         double flops, bytes;
         uint32_t big = 0;
@@ -585,6 +588,26 @@ static void case_sizes(const syn_problem *p, const tun_point *points, uint32_t n
     }
 }
 
+/* The case without elements, left out where the operation has no meaning then. */
+static void empty_case(tun_validator *v, const tun_point *points, uint32_t n_points)
+{
+    int64_t sym[SYN_SYMS_MAX] = {0};
+    tun_case *c = &v->cases[v->n_cases];
+    size_t used = v->mem_used;
+    case_sizes(v->problem, points, n_points, TUN_CASES - 1, sym);
+    if (tun_shape_init(v->problem, sym, 0, &c->shape, NULL) == RTX_OK &&
+        prepare(v, c, 1000 + TUN_CASES, NULL) == RTX_OK) {
+        v->n_cases++;
+        return;
+    }
+    for (uint32_t k = 0; k < SYN_OPERANDS_MAX; k++) {
+        ir_tensor_done(&c->ref[k]);
+        ir_tensor_done(&c->mag[k]);
+    }
+    memset(c, 0, sizeof *c);
+    v->mem_used = used;
+}
+
 rtx_status tun_validator_init(tun_validator *v, tun_worker *w, const syn_problem *p,
                               const tun_point *points, uint32_t n_points, rtx_err *err)
 {
@@ -592,7 +615,7 @@ rtx_status tun_validator_init(tun_validator *v, tun_worker *w, const syn_problem
     memset(v, 0, sizeof *v);
     v->worker = w;
     v->problem = p;
-    uint32_t n = fmt_sym_count(p->dims) ? 4 : 2;
+    uint32_t n_sym = fmt_sym_count(p->dims), n = n_sym ? TUN_CASES - 1 : 2;
     rtx_status s = RTX_OK;
     for (uint32_t k = 0; s == RTX_OK && k < n; k++) {
         int64_t sym[SYN_SYMS_MAX] = {0};
@@ -608,6 +631,8 @@ rtx_status tun_validator_init(tun_validator *v, tun_worker *w, const syn_problem
         if (c->shape.flops > 4 * CASE_FLOPS) /* one is enough of those that cannot be made small */
             break;
     }
+    if (s == RTX_OK && n_sym && v->n_cases == n && fmt_sym_get(p->dims, n_sym - 1)->lo == 0)
+        empty_case(v, points, n_points);
     v->seconds = (double)(base_now_ns() - t_ns) / 1e9;
     if (s != RTX_OK)
         tun_validator_done(v);
