@@ -7,8 +7,8 @@
 #define SAMPLES 7
 #define REST_NS UINT64_C(2000000) /* between samples: neighbours come and go */
 
-static volatile float sink_f;
-static volatile uint64_t sink_u;
+static _Thread_local volatile float sink_f;
+static _Thread_local volatile uint64_t sink_u;
 
 /* ---- multiply-add peak ---- */
 
