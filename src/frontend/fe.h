@@ -36,7 +36,6 @@ RTX_MUST_CHECK rtx_status fe_open_bytes(const void *data, size_t bytes, const ch
 void fe_close(fe_model *m); /* NULL allowed */
 const ir_graph *fe_graph(const fe_model *m);
 fmt_dims *fe_dims(const fe_model *m);
-const char *fe_unsupported(const fe_model *m); /* reserved: "" */
 
 /* Full text of the last UNSUPPORTED answer (rtx_err holds only its beginning); caller frees with base_free. */
 char *fe_take_report(void);

@@ -356,12 +356,6 @@ void fe_close(fe_model *m)
 
 const ir_graph *fe_graph(const fe_model *m) { return m->graph; }
 fmt_dims *fe_dims(const fe_model *m) { return m->dims; }
-const char *fe_unsupported(const fe_model *m)
-{
-    (void)m;
-    return "";
-}
-
 static void open_folder(fe_model *m, const char *path)
 {
     const char *slash = strrchr(path, '/');
