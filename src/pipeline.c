@@ -243,14 +243,6 @@ void pipe_tuned_done(pipe_tuned *t)
     memset(t, 0, sizeof *t);
 }
 
-/* The baseline's choice: the first variant of a list is the static rule's. */
-static size_t static_rule(void *ctx, const syn_problem *p, fmt_isa isa, syn_variant *list, size_t n,
-                          size_t cap)
-{
-    (void)ctx, (void)p, (void)isa, (void)list, (void)cap;
-    return MIN(n, 1);
-}
-
 rtx_status pipe_tune_slots(const lower_result *low, const pipe_buckets *b, const pipe_options *o,
                            pipe_tuned *out, tun_report *report, rtx_err *err)
 {
@@ -270,8 +262,7 @@ rtx_status pipe_tune_slots(const lower_result *low, const pipe_buckets *b, const
                       .cancel = &pipe_cancelled};
     pipe_pin pin = {0};
     if (o->without & PIPE_PARAMETERS) {
-        to.variants = static_rule;
-        to.variants_name = "static";
+        to.static_rule = true;
     } else if (o->pin != NULL) {
         TRY(pipe_pin_open(o->pin, &pin, err));
         to.variants = pipe_pin_variants;

@@ -36,13 +36,29 @@
 #define KC      512
 #define TILE_LD (NP * K_PANEL)
 
-/* out[rows][panels * 16] = a[rows][k] * b[panels][k][16]. rows and panels are literals at every call. Each k step
- * fetches `lines` <= PF lines of 64 bytes, one panel apart from `ahead` on, and moves `ahead` on by `step`. */
-K_INLINE void K_FN(tile)(const int rows, const int panels, const float *a, int64_t lda, int64_t ak,
-                         const float *b, int64_t depth, float *out, const char *ahead, int64_t step,
-                         int lines)
+/* Has every panel 16 columns, as far as the compiler can know? */
+K_INLINE int K_FN(whole)(K_ARG) { return __builtin_constant_p(DIM_N) && DIM_N % K_PANEL == 0; }
+
+/* One register tile: where its operands lie, what to fetch meanwhile, where the finished sums go. */
+typedef struct K_FN(spot_t) {
+    const k_call *c;
+    const float *a, *b; /* first row of A, first panel of B */
+    int64_t ak;         /* elements from one k to the next in A */
+    const char *
+        ahead; /* each k step fetches `lines` <= PF lines of 64 bytes, one panel apart, and moves on by `step` */
+    int64_t step, lines;
+    int64_t b0, b1, m, n, cols; /* of C; cols <= panels * 16 */
+} K_FN(spot_t);
+
+/* C[rows][cols] = epi(a[rows][k] * b[panels][k][16]). rows and panels are literals at every call, so that the compiler
+ * keeps the sums in registers until a short epilogue has them. */
+K_INLINE void K_FN(tile)(const int rows, const int panels, K_ARG, const K_FN(spot_t) * s)
 {
-    const int64_t ldp = depth * K_PANEL;
+    const int64_t depth = DIM_K, lda = A_M, ldp = depth * K_PANEL, ak = s->ak, step = s->step,
+                  lines = s->lines;
+    const float *a = s->a, *b = s->b;
+    const char *ahead = s->ahead;
+    K_ALIGN(64) float out[MR * TILE_LD];
     int64_t k0 = 0;
     do {
         const int64_t k1 = K_MIN(k0 + KC, depth);
@@ -81,6 +97,10 @@ K_INLINE void K_FN(tile)(const int rows, const int panels, const float *a, int64
         K_CAT(K_ROWS_, MR)(STORE);
         k0 = k1;
     } while (k0 < depth);
+    if (K_FN(whole)(arg) || s->cols == panels * K_PANEL)
+        K_FN(epi)(s->c, arg, out, TILE_LD, s->b0, s->b1, s->m, s->n, rows, panels * K_PANEL);
+    else
+        K_FN(epi)(s->c, arg, out, TILE_LD, s->b0, s->b1, s->m, s->n, rows, s->cols);
 }
 
 /* One work unit: rows [m0, m1) and panels [p0, p1) of batch (b0, b1). */
@@ -114,30 +134,28 @@ K_INLINE int K_FN(has_panels)(K_ARG, int64_t panels)
     return !__builtin_constant_p(DIM_N) || panels == NP || panels == K_FN(n_panels)(arg) % NP;
 }
 
-K_INLINE void K_FN(tile_rows)(K_ARG, int64_t rows, const int panels, const float *a, int64_t ak,
-                              const float *b, float *out, const char *ahead, int64_t step,
-                              int lines)
+K_INLINE void K_FN(tile_rows)(K_ARG, int64_t rows, const int panels, const K_FN(spot_t) * s)
 {
     if (!K_FN(has_panels)(arg, panels))
         return;
 #define CASE_ROWS(r)                                                                               \
     case r + 1:                                                                                    \
         if (K_FN(has_rows)(arg, r + 1))                                                            \
-            K_FN(tile)(r + 1, panels, a, A_M, ak, b, DIM_K, out, ahead, step, lines);              \
+            K_FN(tile)(r + 1, panels, arg, s);                                                     \
         break;
     switch (rows) {
         K_CAT(K_ROWS_, MR)(CASE_ROWS)
     }
 }
 
-/* The literal tile for run-time rows in 1..MR and panels in 1..NP. A call of its own: inlined beside an epilogue, the
- * epilogue's constants take the registers of the accumulators (115 instead of 240 GF/s with GELU). */
-K_NOINLINE void K_FN(tiles)(K_ARG, int64_t rows, int64_t panels, const float *a, int64_t ak,
-                            const float *b, float *out, const char *ahead, int64_t step, int lines)
+/* The literal tile for run-time rows in 1..MR and panels in 1..NP. A call of its own: inlined into the loops over tiles,
+ * an epilogue's constants are hoisted out of them and take the registers of the accumulators (GELU: 115 instead of 240
+ * GF/s). */
+K_NOINLINE void K_FN(tiles)(K_ARG, int64_t rows, int64_t panels, const K_FN(spot_t) * s)
 {
 #define CASE_PANELS(r, q)                                                                          \
     case q + 1:                                                                                    \
-        K_FN(tile_rows)(arg, rows, q + 1, a, ak, b, out, ahead, step, lines);                      \
+        K_FN(tile_rows)(arg, rows, q + 1, s);                                                      \
         break;
     switch (panels) {
         K_CAT(K_PANELS_, NP)(CASE_PANELS, 0)
@@ -190,7 +208,6 @@ void K_FN(run)(const k_call *c, int64_t begin, int64_t end)
     const int64_t *arg = c->arg;
     const float *a_all = c->buf[A_IDX], *b_all = c->buf[B_IDX];
     const int64_t panel = DIM_K * K_PANEL, ak = A_KANY ? A_K : 1;
-    K_ALIGN(64) float tile[MR * TILE_LD];
 #if B_PACKED
     const int64_t units = DIM_B0 * DIM_B1 * K_FN(m_blocks)(arg) * K_FN(n_blocks)(arg);
     const char *next = c->next ? c->next + (c->next_bytes / units * begin & -64)
@@ -230,14 +247,19 @@ void K_FN(run)(const k_call *c, int64_t begin, int64_t end)
                 /* Every tile fetches its part of the next group, until all is on its way; few tiles fetch faster. */
                 const int lines = K_MIN(K_MAX(PF, 1), K_CEIL_DIV(NP, tiles));
                 const int64_t step = ahead && t * lines < NP ? 64 : 0;
-                const char *from = step ? ahead + t * lines * panel * 4 : (const char *)b;
-                K_FN(tiles)
-                (arg, rows, K_MIN(w.p1 - p, NP), a + m * A_M, ak, b, tile, from, step, lines);
-                if (cols == TILE_LD) {
-                    K_FN(epi)(c, arg, tile, TILE_LD, w.b0, w.b1, m, n, rows, TILE_LD);
-                } else {
-                    K_FN(epi)(c, arg, tile, TILE_LD, w.b0, w.b1, m, n, rows, cols);
-                }
+                const K_FN(spot_t) spot = {c,
+                                           a + m * A_M,
+                                           b,
+                                           ak,
+                                           step ? ahead + t * lines * panel * 4 : (const char *)b,
+                                           step,
+                                           lines,
+                                           w.b0,
+                                           w.b1,
+                                           m,
+                                           n,
+                                           cols};
+                K_FN(tiles)(arg, rows, K_MIN(w.p1 - p, NP), &spot);
             }
         }
     }

@@ -66,10 +66,10 @@ K_INLINE void K_FN(apply)(const k_call *c, const float *x, float *y, const float
 {
     const int64_t *arg = c->arg, n = DIM_C;
     const float top = K_FN(top)(x, n);
-    K_IVDEP
+    K_VECTOR_LOOP
     for (int64_t j = 0; j < n; j++) y[j] = k_exp(x[j] - top);
     const float scale = 1.0f / K_FN(sum)(y, n);
-    K_IVDEP
+    K_VECTOR_LOOP
     for (int64_t j = 0; j < n; j++) y[j] *= scale;
     (void)arg, (void)gamma, (void)beta;
 }
@@ -106,7 +106,7 @@ K_INLINE void K_FN(apply)(const k_call *c, const float *x, float *y, const float
     float rest;
     const float mean = CENTER ? K_FN(sum)(x, n) / (float)n : 0.0f, squares = K_FN(squares)(x, n, mean, &rest);
     const float shift = rest / (float)n, scale = 1.0f / k_sqrt((squares - rest * shift) / (float)n + EPS);
-    K_IVDEP
+    K_VECTOR_LOOP
     for (int64_t j = 0; j < n; j++) {
         float v = ((x[j] - mean) - shift) * scale;
         if (HAS_GAMMA) v *= gamma[j];

@@ -42,7 +42,9 @@ typedef struct k_plan {
 #define K_CEIL_DIV(a, b) (((a) + (b)-1) / (b))
 #define K_PRAGMA(x)      _Pragma(#x)
 #define K_UNROLL(n)      K_PRAGMA(GCC unroll n)
-#define K_IVDEP          _Pragma("GCC ivdep")
+/* Before a loop to be vectorised: its turns are independent, and a short known trip count must not unroll it into scalars
+ * before the vectoriser sees it. */
+#define K_VECTOR_LOOP    _Pragma("GCC ivdep") _Pragma("GCC unroll 1")
 #define K_PREFETCH_L2(p) __builtin_prefetch(p, 0, 2)
 #define K_NAN            __builtin_nanf("")
 #define K_INF            __builtin_inff()

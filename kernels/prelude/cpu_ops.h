@@ -128,13 +128,13 @@ K_INLINE void k_copy(const int bytes, void *dst, int64_t ds, const void *src, in
     char *d = dst;
     const char *s = src;
     if (ss == 1 && ds == 1) {
-        K_IVDEP
+        K_VECTOR_LOOP
         for (int64_t j = 0; j < n; j++) __builtin_memcpy(d + j * bytes, s + j * bytes, bytes);
     } else if (ss == 0 && ds == 1) {
-        K_IVDEP
+        K_VECTOR_LOOP
         for (int64_t j = 0; j < n; j++) __builtin_memcpy(d + j * bytes, s, bytes);
     } else {
-        K_IVDEP
+        K_VECTOR_LOOP
         for (int64_t j = 0; j < n; j++) __builtin_memcpy(d + j * ds * bytes, s + j * ss * bytes, bytes);
     }
 }

@@ -515,7 +515,7 @@ static void put_computed_run(body *y, const syn_run *r)
         put_stages(y, r);
         y->read_given = "x[i + j]";
     }
-    base_buf_printf(y->b, "%.*sK_IVDEP\n%.*sfor (int64_t j = 0; j < %c; j++) {\n",
+    base_buf_printf(y->b, "%.*sK_VECTOR_LOOP\n%.*sfor (int64_t j = 0; j < %c; j++) {\n",
                     (int)strlen(indent) - 4, indent, (int)strlen(indent) - 4, indent,
                     staged ? 'm' : 'n');
     put_values(y, indent);
@@ -614,7 +614,7 @@ void syn_emit_tile_epilogue(base_buf *b, const syn_problem *p, const syn_form *f
             snprintf(y.read[o].s, sizeof y.read[o].s, "p%u[j * %.20s]", o,
                      syn_stride_text(p, o, syn_operand_type(p, o)->rank - 1).s);
     }
-    base_buf_puts(b, "        K_IVDEP\n        for (int64_t j = 0; j < cols; j++) {\n");
+    base_buf_puts(b, "        K_VECTOR_LOOP\n        for (int64_t j = 0; j < cols; j++) {\n");
     put_values(&y, "            ");
     put_stores(&y, &(syn_run){.given = f->anchor}, "            ", false);
     base_buf_puts(b, "        }\n    }\n}\n");

@@ -24,6 +24,7 @@ typedef struct tun_options {
     const char *cache;  /* folder; NULL = default; "" = no cache */
     bool deterministic; /* admit bit-stable kernels only */
     bool redo;          /* measure again even where the cache has an answer */
+    bool static_rule;   /* each size gets the static choice, validated and timed but not compared: the baseline */
     void (*progress)(void *ctx, const tun_progress *p);
     void *progress_ctx;
     const volatile int *cancel; /* non-zero stops cleanly with CANCELLED */

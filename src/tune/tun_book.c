@@ -51,7 +51,9 @@ static void spot_key(const tun_session *s, const tun_job *j, tun_spot *p)
     tun_key_add(k, "search", s->opt->mode == TUN_FULL ? "full" : "quick");
     tun_key_add(k, "strategy", s->opt->strategy ? s->opt->strategy : "bandit");
     tun_key_add(k, "variants hook",
-                s->opt->variants ? s->opt->variants_name ? s->opt->variants_name : "?" : "");
+                s->opt->static_rule ? "static rule"
+                : s->opt->variants  ? s->opt->variants_name ? s->opt->variants_name : "?"
+                                    : "");
     tun_key_add(k, "class", s->opt->deterministic ? "bit-stable only" : "any");
     tun_key_add(k, "measurement", TUN_POLICY);
     add_int(k, "buckets", FMT_BUCKET_VERSION);

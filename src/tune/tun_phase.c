@@ -498,7 +498,7 @@ void tun_spot_pick(tun_spot *p)
                         ? tun_samples_spread(&p->samples[p->point->threads > 1 && ways == 1][v])
                         : 0;
         }
-        p->winner = tun_winner(ns, sp, n, p->base);
+        p->winner = j->fixed && ns[p->base] > 0 ? p->base : tun_winner(ns, sp, n, p->base);
     }
     if (p->winner == FMT_NONE)
         return;

@@ -78,7 +78,7 @@ static rtx_status list_variants(tun_session *s, tun_job *j, bool full, rtx_err *
         for (size_t i = 0; i < n; i++)
             add_variant(j, &list[i]);
     }
-    for (uint32_t k = 0; !full && k < j->n_spots; k++) {
+    for (uint32_t k = 0; !full && !s->opt->static_rule && k < j->n_spots; k++) {
         syn_variant v = {0};
         if (j->spots[k].params[0] && syn_variant_parse(j->templ, j->spots[k].params, &v))
             add_variant(j, &v);
@@ -130,6 +130,7 @@ static rtx_status init_job(tun_session *s, tun_job *j, tun_item *it, rtx_err *er
     TRY(syn_problem_text(it->problem, &b, err));
     TRY_ALLOC(j->problem = base_buf_take(&b, NULL), err);
     j->anchor = has_anchor(it->problem);
+    j->fixed = s->opt->static_rule;
     TRY_ALLOC(j->spots = base_zalloc_array(BASE_TAG_TUNE, it->n_points, sizeof *j->spots), err);
     j->n_spots = it->n_points;
     for (uint32_t k = 0; k < j->n_spots; k++) {
@@ -202,7 +203,7 @@ static rtx_status look_up_job(tun_session *s, tun_job *j, rtx_err *err)
     }
     for (;;) {
         bool again = full;
-        TRY(make_space(s, j, full && s->have_cc, err));
+        TRY(make_space(s, j, full && s->have_cc && !s->opt->static_rule, err));
         for (uint32_t k = 0; k < j->n_spots; k++)
             if (j->spots[k].hit && !tun_book_code(s, &j->spots[k])) {
                 j->spots[k].hit = false;

@@ -43,6 +43,7 @@ struct tun_job {
     const syn_template *templ;
     char *problem; /* canonical text */
     bool anchor;   /* contains a dot or attention: many candidates */
+    bool fixed;    /* each spot takes its static choice */
     bool missing;  /* some spot is not in the cache */
     rtx_err why;   /* why it has no candidate */
     syn_variant *variants;
