@@ -3,7 +3,7 @@
 
 usage: plant_table.py OUT.c ROOT EDIT [arguments of tools/kgen.py]
   edited     one more comment line in the body of row
-  slow       gemm does all its work REPEATS times: parameter SLOW, of which 1 is the only value
+  slow       row does all its work REPEATS times: parameter SLOW, of which 1 is the only value
   unlisted   the same with SLOW=0, the fast one, in the list; the default and every seed stay slow
 """
 import pathlib
@@ -37,8 +37,8 @@ def slow(values):
 
 EDITS = {
     "edited": ("kernels/cpu/row.k.c", comment),
-    "slow": ("kernels/cpu/gemm.k.c", slow("1")),
-    "unlisted": ("kernels/cpu/gemm.k.c", slow("0,1")),
+    "slow": ("kernels/cpu/row.k.c", slow("1")),
+    "unlisted": ("kernels/cpu/row.k.c", slow("0,1")),
 }
 
 

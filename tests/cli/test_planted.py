@@ -1,0 +1,107 @@
+"""Promises of the tuner, seen from outside: programs that differ from rtx in their table of templates alone (tests/tools/plant_table.py)
+compile the same model with the same cache, and explain, inspect and a run say what changed."""
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+BUILD = Path(os.environ.get("RTX_BUILD", ROOT / "build"))
+EDITED = "cpu/row"  # the template that plant_table.py changes
+N = 512
+MODEL = f"""sym n 1..4096
+func @f(%0 "x": f32[n,{N}], %1 "u": f32[n,32]) {{
+  %2 = softmax %0 : f32[n,{N}]
+  %3 = softmax %1 : f32[n,32]
+  %4 = cumsum %1 {{axis=1 exclusive=0 reverse=0}} : f32[n,32]
+  return %2 "y", %3 "v", %4 "s"
+}}
+"""
+
+
+class Programs:
+    """One folder, one cache, several programs."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        (folder / "f.rtx").write_text(MODEL)
+        rng = np.random.default_rng(1)
+        np.save(folder / "x.npy", rng.standard_normal((N, N), dtype=np.float32))
+        np.save(folder / "u.npy", rng.standard_normal((N, 32), dtype=np.float32))
+
+    def call(self, program, *words):
+        r = subprocess.run([BUILD / program, *words, "--json"], cwd=self.folder, capture_output=True, text=True, timeout=300)
+        assert r.returncode == 0, r.stderr
+        return json.loads(r.stdout)
+
+    def compile(self, program):
+        """What compile says, and each tuned kernel at each size as explain shows it."""
+        made = self.call(program, "compile", "f.rtx", "-o", "f.rtxgc", "--bucket", f"n=8,{N}", "--threads", "1", "--cache", "c", "--quiet")
+        return made, self.call(program, "explain", "f.rtxgc")["kernels"]
+
+    def run(self, program):
+        """Median in ms, and the result."""
+        said = self.call(program, "run", "f.rtxgc", "--input", "x=x.npy", "--input", "u=u.npy", "--output", program, "--repeat", "50",
+                         "--threads", "1")
+        return said["median_ms"], np.load(self.folder / program / "y.npy")
+
+
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory):
+    p = Programs(tmp_path_factory.mktemp("planted"))
+    made, kernels = p.compile("rtx")
+    assert made["cache_hits"] == 0 and made["cache_keys"] == len(kernels) == 6
+    return p
+
+
+def misses(kernels):
+    return sorted((k["template"], k["problem"], k["sizes"]) for k in kernels if k["cache"] != "hit")
+
+
+def test_editing_one_template_retunes_exactly_its_kernels(programs):
+    made, kernels = programs.compile("rtx")
+    assert made["cache_hits"] == made["cache_keys"] and not misses(kernels)
+    made, kernels = programs.compile("rtx-edited")
+    edited = sorted((k["template"], k["problem"], k["sizes"]) for k in kernels if k["template"] == EDITED)
+    assert len(edited) == 4 and misses(kernels) == edited  # two softmax at two sizes
+    assert made["cache_keys"] - made["cache_hits"] == len(edited)
+    assert all(k["cache"] == "miss: template text differs" for k in kernels if k["template"] == EDITED)
+    made, kernels = programs.compile("rtx-edited")
+    assert made["cache_hits"] == made["cache_keys"] and not misses(kernels)
+
+
+def planted(kernels):
+    """The softmax that takes nearly all of the program's time."""
+    found = [k for k in kernels if k["template"] == EDITED and k["sizes"] == [N] and f"{N}]" in k["problem"]]
+    assert len(found) == 1
+    return found[0]
+
+
+def chosen(programs, program):
+    """Parameters of the row kernels that the bundle holds, tuned here."""
+    kernels = programs.call(program, "inspect", "f.rtxgc")["kernels"]
+    return [k["params"] for k in kernels if k["template"] == EDITED and k["origin"] == "tuned"]
+
+
+def test_fast_variant_that_was_not_listed_wins_over_a_slow_default(programs):
+    _, before = programs.compile("rtx-slow")
+    old, held = planted(before), chosen(programs, "rtx-slow")
+    slow_ms, slow_y = programs.run("rtx-slow")
+    assert old["params"].endswith("SLOW=1") and all("SLOW=1" in p for p in held)
+    assert all(c["params"]["SLOW"] == 1 for c in old["candidates"])
+
+    _, after = programs.compile("rtx-unlisted")
+    new, held = planted(after), chosen(programs, "rtx-unlisted")
+    fast_ms, fast_y = programs.run("rtx-unlisted")
+    assert new["params"].endswith("SLOW=0") and held and all("SLOW=0" in p for p in held)
+    winner = [c for c in new["candidates"] if c["verdict"] == "winner"]
+    assert len(winner) == 1 and winner[0]["params"]["SLOW"] == 0
+    lost = [c["verdict"] for c in new["candidates"] if c["params"]["SLOW"] == 1]
+    assert lost and all(v.startswith("slower: ") for v in lost)
+    # The planted one does its work eight times.
+    assert new["default_ns"] > 1.5 * new["ns"] and old["ns"] > 1.5 * new["ns"]
+    assert slow_ms > 1.5 * fast_ms
+    assert np.allclose(slow_y, fast_y, rtol=1e-6, atol=0)
