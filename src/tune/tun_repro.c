@@ -64,26 +64,66 @@ static rtx_status parse_sizes(tun_repro *r, const char *at, uint32_t *n_sym, rtx
     return RTX_OK;
 }
 
-/* "NAME=v NAME=v" as the only values of a template's parameters. */
-static bool parse_own_params(tun_repro *r, const char *at)
+/* One "NAME=v" and the blank behind it; *at moves behind both. */
+static bool take_param(const char **at, char *name, size_t cap, int64_t *out)
 {
+    size_t n = strcspn(*at, "= ");
+    if (n == 0 || n >= cap || (*at)[n] != '=')
+        return false;
+    for (size_t i = 0; i < n; i++)
+        if (!isalnum((unsigned char)(*at)[i]) && (*at)[i] != '_')
+            return false;
+    memcpy(name, *at, n);
+    name[n] = 0;
+    *at += n + 1;
+    return take_int(at, -FMT_DIM_LIMIT, FMT_DIM_LIMIT, out) && (!**at || *(*at)++ == ' ');
+}
+
+/* The values of a template of the file's own: they are the only ones of its parameters. */
+static rtx_status own_params(tun_repro *r, const char *at, rtx_err *err)
+{
+    r->own = (syn_template){.name = r->templ,
+                            .file = KERNEL,
+                            .text = r->body,
+                            .text_bytes = strlen(r->body),
+                            .text_line = 1,
+                            .params = r->param,
+                            .require = ""};
+    r->variant.templ = &r->own;
     for (uint32_t i = 0; *at; i++) {
-        size_t n = strcspn(at, "= ");
-        if (i == SYN_PARAMS_MAX || n == 0 || n >= sizeof r->name[i] || at[n] != '=')
-            return false;
-        memcpy(r->name[i], at, n);
-        r->name[i][n] = 0;
-        for (const char *c = r->name[i]; *c; c++)
-            if (!isalnum((unsigned char)*c) && *c != '_')
-                return false;
-        at += n + 1;
-        if (!take_int(&at, -FMT_DIM_LIMIT, FMT_DIM_LIMIT, &r->variant.value[i]) ||
-            (*at && *at++ != ' '))
-            return false;
+        const char *word = at;
+        if (i == SYN_PARAMS_MAX ||
+            !take_param(&at, r->name[i], sizeof r->name[i], &r->variant.value[i]))
+            return FAIL(err, INVALID, "cannot read parameter '%.60s'", word);
         r->param[i] = (syn_param){r->name[i], r->variant.value[i], &r->variant.value[i], 1, ""};
         r->own.n_params = i + 1;
     }
-    return true;
+    return RTX_OK;
+}
+
+/* Parameters that the line leaves out have their default, so that kept files outlive new ones. */
+static rtx_status listed_params(tun_repro *r, const char *at, rtx_err *err)
+{
+    const syn_template *t = find_listed(r->templ);
+    if (!t)
+        return FAIL(err, UNSUPPORTED, "this version has no template %s", r->templ);
+    r->variant.templ = t;
+    for (uint32_t i = 0; i < t->n_params; i++)
+        r->variant.value[i] = t->params[i].def;
+    while (*at) {
+        const char *word = at;
+        char name[32];
+        int64_t v;
+        uint32_t i = 0;
+        if (!take_param(&at, name, sizeof name, &v))
+            return FAIL(err, INVALID, "cannot read parameter '%.60s'", word);
+        while (i < t->n_params && strcmp(t->params[i].name, name) != 0)
+            i++;
+        if (i == t->n_params)
+            return FAIL(err, UNSUPPORTED, "%s has no parameter %s in this version", t->name, name);
+        r->variant.value[i] = v;
+    }
+    return RTX_OK;
 }
 
 /* The line of the variant, read last: whether there is a body decides what its names mean. */
@@ -95,26 +135,7 @@ static rtx_status parse_variant(tun_repro *r, const char *line, rtx_err *err)
         return FAIL(err, INVALID, "no line `variant TEMPLATE PARAMS`");
     memcpy(r->templ, line, n);
     r->templ[n] = 0;
-    if (r->body) {
-        r->own = (syn_template){.name = r->templ,
-                                .file = KERNEL,
-                                .text = r->body,
-                                .text_bytes = strlen(r->body),
-                                .text_line = 1,
-                                .params = r->param,
-                                .require = ""};
-        r->variant.templ = &r->own;
-        return parse_own_params(r, params)
-                   ? RTX_OK
-                   : FAIL(err, INVALID, "parameters '%.200s' cannot be read", params);
-    }
-    const syn_template *t = find_listed(r->templ);
-    if (!t)
-        return FAIL(err, UNSUPPORTED, "this version has no template %s", r->templ);
-    if (!syn_variant_parse(t, params, &r->variant))
-        return FAIL(err, UNSUPPORTED, "parameters '%.200s' are none of this version's %s", params,
-                    t->name);
-    return RTX_OK;
+    return r->body ? own_params(r, params, err) : listed_params(r, params, err);
 }
 
 static rtx_status parse_isa(tun_repro *r, const char *name, rtx_err *err)

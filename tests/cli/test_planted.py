@@ -2,6 +2,7 @@
 compile the same model with the same cache, and explain, inspect and a run say what changed."""
 import json
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -32,9 +33,9 @@ class Programs:
         np.save(folder / "x.npy", rng.standard_normal((N, N), dtype=np.float32))
         np.save(folder / "u.npy", rng.standard_normal((N, 32), dtype=np.float32))
 
-    def call(self, program, *words):
+    def call(self, program, *words, exit=0):
         r = subprocess.run([BUILD / program, *words, "--json"], cwd=self.folder, capture_output=True, text=True, timeout=300)
-        assert r.returncode == 0, r.stderr
+        assert r.returncode == exit, r.stderr
         return json.loads(r.stdout)
 
     def compile(self, program):
@@ -105,3 +106,15 @@ def test_fast_variant_that_was_not_listed_wins_over_a_slow_default(programs):
     assert new["default_ns"] > 1.5 * new["ns"] and old["ns"] > 1.5 * new["ns"]
     assert slow_ms > 1.5 * fast_ms
     assert np.allclose(slow_y, fast_y, rtol=1e-6, atol=0)
+
+
+def test_fast_variant_that_is_wrong_loses_and_can_be_had_again(programs):
+    _, kernels = programs.compile("rtx-wrong")
+    k = planted(kernels)
+    assert k["params"].endswith("SLOW=1")
+    rejected = [c["verdict"] for c in k["candidates"] if c["params"]["SLOW"] == 0]
+    assert rejected and all(v.startswith("rejected: ") and "poison" in v for v in rejected)
+    reason, name = re.fullmatch(r"rejected: (.*) \(repro ([0-9a-f]{32})\)", rejected[0]).groups()
+    again = programs.call("rtx-wrong", "repro", name, "--cache", "c", exit=1)
+    assert again["verdict"] == "rejected" and again["reason"] == reason
+    programs.call("rtx-unlisted", "repro", name, "--cache", "c")  # the same parameters of a right template

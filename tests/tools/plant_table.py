@@ -5,6 +5,7 @@ usage: plant_table.py OUT.c ROOT EDIT [arguments of tools/kgen.py]
   edited     one more comment line in the body of row
   slow       row does all its work REPEATS times: parameter SLOW, of which 1 is the only value
   unlisted   the same with SLOW=0, the fast one, in the list; the default and every seed stay slow
+  wrong      the same, but SLOW=0 is fast because it leaves the first unit of work out
 """
 import pathlib
 import shutil
@@ -27,11 +28,17 @@ def comment(text):
     return once(text, RUN, "/* an edit */\n" + RUN)
 
 
-def slow(values):
+def slow(values, fast_from="begin"):
     def change(text):
         text = once(text, "\n * @tol", f"\n * @param   SLOW 1 {{{values}}} 1 = all work {REPEATS} times\n * @tol")
         text = once(text, RUN, "K_INLINE " + RUN.replace("run", "once"))
-        return text + f"\n{RUN}\n{{\n    for (int i = 0; i < (SLOW ? {REPEATS} : 1); i++) K_FN(once)(c, begin, end);\n}}\n"
+        return text + f"""
+{RUN}
+{{
+    if (!SLOW) begin = {fast_from};
+    for (int i = 0; i < (SLOW ? {REPEATS} : 1); i++) K_FN(once)(c, begin, end);
+}}
+"""
     return change
 
 
@@ -39,6 +46,7 @@ EDITS = {
     "edited": ("kernels/cpu/row.k.c", comment),
     "slow": ("kernels/cpu/row.k.c", slow("1")),
     "unlisted": ("kernels/cpu/row.k.c", slow("0,1")),
+    "wrong": ("kernels/cpu/row.k.c", slow("0,1", "K_MAX(begin, 1)")),
 }
 
 
