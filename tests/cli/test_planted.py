@@ -13,12 +13,18 @@ ROOT = Path(__file__).resolve().parents[2]
 BUILD = Path(os.environ.get("RTX_BUILD", ROOT / "build"))
 EDITED = "cpu/row"  # the template that plant_table.py changes
 N = 512
-MODEL = f"""sym n 1..4096
+TWO = f"""sym n 1..4096
 func @f(%0 "x": f32[n,{N}], %1 "u": f32[n,32]) {{
   %2 = softmax %0 : f32[n,{N}]
   %3 = softmax %1 : f32[n,32]
   %4 = cumsum %1 {{axis=1 exclusive=0 reverse=0}} : f32[n,32]
   return %2 "y", %3 "v", %4 "s"
+}}
+"""
+ONE = f"""sym n 1..4096
+func @f(%0 "x": f32[n,{N}]) {{
+  %1 = softmax %0 : f32[n,{N}]
+  return %1 "y"
 }}
 """
 
@@ -28,32 +34,30 @@ class Programs:
 
     def __init__(self, folder):
         self.folder = folder
-        (folder / "f.rtx").write_text(MODEL)
-        rng = np.random.default_rng(1)
-        np.save(folder / "x.npy", rng.standard_normal((N, N), dtype=np.float32))
-        np.save(folder / "u.npy", rng.standard_normal((N, 32), dtype=np.float32))
+        (folder / "two.rtx").write_text(TWO)
+        (folder / "one.rtx").write_text(ONE)
+        np.save(folder / "x.npy", np.random.default_rng(1).standard_normal((N, N), dtype=np.float32))
 
     def call(self, program, *words, exit=0):
         r = subprocess.run([BUILD / program, *words, "--json"], cwd=self.folder, capture_output=True, text=True, timeout=300)
         assert r.returncode == exit, r.stderr
         return json.loads(r.stdout)
 
-    def compile(self, program):
+    def compile(self, program, model="one.rtx", sizes=f"{N}"):
         """What compile says, and each tuned kernel at each size as explain shows it."""
-        made = self.call(program, "compile", "f.rtx", "-o", "f.rtxgc", "--bucket", f"n=8,{N}", "--threads", "1", "--cache", "c", "--quiet")
+        made = self.call(program, "compile", model, "-o", "f.rtxgc", "--bucket", f"n={sizes}", "--threads", "1", "--cache", "c", "--quiet")
         return made, self.call(program, "explain", "f.rtxgc")["kernels"]
 
     def run(self, program):
         """Median in ms, and the result."""
-        said = self.call(program, "run", "f.rtxgc", "--input", "x=x.npy", "--input", "u=u.npy", "--output", program, "--repeat", "50",
-                         "--threads", "1")
+        said = self.call(program, "run", "f.rtxgc", "--input", "x=x.npy", "--output", program, "--repeat", "50", "--threads", "1")
         return said["median_ms"], np.load(self.folder / program / "y.npy")
 
 
 @pytest.fixture(scope="module")
 def programs(tmp_path_factory):
     p = Programs(tmp_path_factory.mktemp("planted"))
-    made, kernels = p.compile("rtx")
+    made, kernels = p.compile("rtx", "two.rtx", f"8,{N}")
     assert made["cache_hits"] == 0 and made["cache_keys"] == len(kernels) == 6
     return p
 
@@ -63,22 +67,15 @@ def misses(kernels):
 
 
 def test_editing_one_template_retunes_exactly_its_kernels(programs):
-    made, kernels = programs.compile("rtx")
+    made, kernels = programs.compile("rtx", "two.rtx", f"8,{N}")
     assert made["cache_hits"] == made["cache_keys"] and not misses(kernels)
-    made, kernels = programs.compile("rtx-edited")
+    made, kernels = programs.compile("rtx-edited", "two.rtx", f"8,{N}")
     edited = sorted((k["template"], k["problem"], k["sizes"]) for k in kernels if k["template"] == EDITED)
     assert len(edited) == 4 and misses(kernels) == edited  # two softmax at two sizes
     assert made["cache_keys"] - made["cache_hits"] == len(edited)
     assert all(k["cache"] == "miss: template text differs" for k in kernels if k["template"] == EDITED)
-    made, kernels = programs.compile("rtx-edited")
+    made, kernels = programs.compile("rtx-edited", "two.rtx", f"8,{N}")
     assert made["cache_hits"] == made["cache_keys"] and not misses(kernels)
-
-
-def planted(kernels):
-    """The softmax that takes nearly all of the program's time."""
-    found = [k for k in kernels if k["template"] == EDITED and k["sizes"] == [N] and f"{N}]" in k["problem"]]
-    assert len(found) == 1
-    return found[0]
 
 
 def chosen(programs, program):
@@ -88,14 +85,14 @@ def chosen(programs, program):
 
 
 def test_fast_variant_that_was_not_listed_wins_over_a_slow_default(programs):
-    _, before = programs.compile("rtx-slow")
-    old, held = planted(before), chosen(programs, "rtx-slow")
+    [old] = programs.compile("rtx-slow")[1]
+    held = chosen(programs, "rtx-slow")
     slow_ms, slow_y = programs.run("rtx-slow")
-    assert old["params"].endswith("SLOW=1") and all("SLOW=1" in p for p in held)
+    assert old["params"].endswith("SLOW=1") and held and all("SLOW=1" in p for p in held)
     assert all(c["params"]["SLOW"] == 1 for c in old["candidates"])
 
-    _, after = programs.compile("rtx-unlisted")
-    new, held = planted(after), chosen(programs, "rtx-unlisted")
+    [new] = programs.compile("rtx-unlisted")[1]
+    held = chosen(programs, "rtx-unlisted")
     fast_ms, fast_y = programs.run("rtx-unlisted")
     assert new["params"].endswith("SLOW=0") and held and all("SLOW=0" in p for p in held)
     winner = [c for c in new["candidates"] if c["verdict"] == "winner"]
@@ -109,8 +106,7 @@ def test_fast_variant_that_was_not_listed_wins_over_a_slow_default(programs):
 
 
 def test_fast_variant_that_is_wrong_loses_and_can_be_had_again(programs):
-    _, kernels = programs.compile("rtx-wrong")
-    k = planted(kernels)
+    [k] = programs.compile("rtx-wrong")[1]
     assert k["params"].endswith("SLOW=1")
     rejected = [c["verdict"] for c in k["candidates"] if c["params"]["SLOW"] == 0]
     assert rejected and all(v.startswith("rejected: ") and "poison" in v for v in rejected)

@@ -31,7 +31,7 @@ def comment(text):
 def slow(values, fast_from="begin"):
     def change(text):
         text = once(text, "\n * @tol", f"\n * @param   SLOW 1 {{{values}}} 1 = all work {REPEATS} times\n * @tol")
-        text = once(text, RUN, "K_INLINE " + RUN.replace("run", "once"))
+        text = once(text, RUN, "static __attribute__((noinline)) " + RUN.replace("run", "once"))
         return text + f"""
 {RUN}
 {{
