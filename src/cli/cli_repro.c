@@ -55,7 +55,7 @@ static rtx_status show(const cli_args *a, const tun_repro *r, const tun_verdict 
     if (v->why.code)
         printf(": %s\n", v->why.text);
     else
-        printf(", error %.2g, %.2f us\n", v->error, v->ns * 1e-3);
+        printf(", error %.1e, %.2f us\n", v->error, v->ns * 1e-3);
     return RTX_OK;
 }
 

@@ -115,6 +115,7 @@ RTX_MUST_CHECK rtx_status tun_repro_parse(const char *text, size_t len, tun_repr
                                           rtx_err *err);
 void tun_repro_done(tun_repro *r); /* zeroed allowed */
 RTX_MUST_CHECK rtx_status tun_repro_print(const tun_repro *r, base_buf *out, rtx_err *err);
+/* The C text; UNSUPPORTED: the variant is not legal for the problem, or not at this machine's level. */
 RTX_MUST_CHECK rtx_status tun_repro_source(const tun_repro *r, base_buf *out, rtx_err *err);
 /* Compile, validate and time it, as a tuning run would. A rejection is an answer: OK, with the reason in the verdict. */
 RTX_MUST_CHECK rtx_status tun_repro_check(const tun_repro *r, tun_verdict *out, rtx_err *err);

@@ -291,7 +291,7 @@ rtx_status tun_repro_source(const tun_repro *r, base_buf *out, rtx_err *err)
     TRY(level_of(r, &isa, err));
     TRY(syn_problem_check(r->problem, err));
     if (!syn_variant_legal(r->problem, &r->variant, isa, &why))
-        return FAIL(err, INVALID, "the variant is not legal for the problem at %s: %.300s",
+        return FAIL(err, UNSUPPORTED, "the variant is not legal for the problem at %s: %.300s",
                     dev_isa_name(isa), why.text);
     syn_unit_begin(out, isa);
     TRY(syn_unit_add(out, r->problem, &r->variant, isa, KERNEL, err));

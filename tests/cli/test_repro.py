@@ -14,8 +14,6 @@ FILES = sorted((ROOT / "tests/repro").glob("*.repro"))
 @pytest.mark.parametrize("file", FILES, ids=lambda f: f.stem)
 def test_verdict(file):
     r = subprocess.run([BUILD / "rtx", "repro", file, "--json"], capture_output=True, text=True, timeout=120)
-    if r.returncode == 3:
-        pytest.skip(r.stderr)
     assert r.returncode in (0, 1), r.stderr
     said = json.loads(r.stdout)
     verdict, _, reason = said["expect"].partition(" ")
