@@ -7,11 +7,11 @@
 #include <ctype.h>
 #include <stdlib.h>
 
-#define HEAD      "rtx-repro 1"
+#define HEAD       "rtx-repro 1"
 #define LINE_BYTES 1024
-#define TEXT_MAX  ((size_t)16 << 20)
-#define KERNEL    "repro"
-#define SAMPLE_NS UINT64_C(1000000)
+#define TEXT_MAX   ((size_t)16 << 20)
+#define KERNEL     "repro"
+#define SAMPLE_NS  UINT64_C(1000000)
 
 /* ---- reading ---- */
 
