@@ -194,7 +194,7 @@ static bool put_repro(tun_session *s, const tun_job *j, const tun_cand *c, const
            tun_cache_put_repro(&s->cache, TUN_BAD_KIND, k, &text, &s->origin, out_name);
 }
 
-/* Trouble of this machine (memory, the disk) is no verdict; samples that a busy machine may have spoilt (INVALID) leave a
+/* Trouble of this machine (memory, the disk, no time left) is no verdict; samples that a busy machine may have spoilt (INVALID) leave a
  * repro file but no entry. */
 void tun_book_bad_put(tun_session *s, tun_job *j, tun_cand *c)
 {

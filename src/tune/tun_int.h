@@ -65,7 +65,7 @@ RTX_MUST_CHECK rtx_status tun_cc_find(char *out_path, size_t cap,
 RTX_MUST_CHECK rtx_status tun_cc_open(tun_cc *cc, rtx_err *err);
 void tun_cc_close(tun_cc *cc); /* removes the scratch folder */
 /* Compile all units, `parallel` at a time. Failures of single units are in the units; COMPILE if the compiler hangs,
- * CANCELLED if *cancel became non-zero. Units not reached by deadline_ns have LIMIT. */
+ * CANCELLED if *cancel became non-zero. Units not reached by deadline_ns have CANCELLED: no verdict about their text. */
 RTX_MUST_CHECK rtx_status tun_cc_run(tun_cc *cc, tun_unit *units, size_t n, int parallel,
                                      uint64_t deadline_ns, const volatile int *cancel,
                                      rtx_err *err);

@@ -114,3 +114,14 @@ def test_fast_variant_that_is_wrong_loses_and_can_be_had_again(programs):
     again = programs.call("rtx-wrong", "repro", name, "--cache", "c", exit=1)
     assert again["verdict"] == "rejected" and again["reason"] == reason
     programs.call("rtx-unlisted", "repro", name, "--cache", "c")  # the same parameters of a right template
+
+
+def test_want_of_time_is_no_rejection(programs):
+    n = range(9)  # more problems than compilers run at once: the last ones are not reached
+    lines = [f"  %{9 + i} = cumsum %{i} {{axis=1 exclusive=0 reverse=0}} : f32[n,{i + 3}]" for i in n]
+    inputs, outputs = ", ".join(f'%{i} "x{i}": f32[n,{i + 3}]' for i in n), ", ".join(f'%{9 + i} "y{i}"' for i in n)
+    (programs.folder / "many.rtx").write_text("\n".join(["sym n 1..64", f"func @f({inputs}) {{", *lines, f"  return {outputs}", "}", ""]))
+    made = programs.call("rtx", "compile", "many.rtx", "-o", "f.rtxgc", "--bucket", "n=8", "--threads", "1", "--cache", "c", "--budget", "0.01",
+                         "--quiet")
+    assert made["rejected"] > 0
+    assert not [f for f in programs.folder.glob("c/v*/*/bad/*") if b"no time left" in f.read_bytes()]
