@@ -152,33 +152,34 @@ typedef struct head { /* what is read only once all lines are known */
     uint32_t n_sym;
 } head;
 
+/* What stands behind a word that the line begins with; NULL if it does not. */
+static const char *after(const char *line, const char *word)
+{
+    size_t n = strlen(word);
+    return strncmp(line, word, n) == 0 ? line + n : NULL;
+}
+
 /* One line before the problem's text. */
 static rtx_status parse_line(tun_repro *r, const char *line, head *h, rtx_err *err)
 {
-    static const char *const words[] = {"isa ", "variant ", "threads ", "expect ", "sizes"};
-    size_t k = 0;
-    while (k < COUNT_OF(words) && strncmp(line, words[k], strlen(words[k])) != 0)
-        k++;
-    const char *rest = k < COUNT_OF(words) ? line + strlen(words[k]) : line;
-    switch (k) {
-    case 0:
-        return parse_isa(r, rest, err);
-    case 1:
-        snprintf(h->variant, sizeof h->variant, "%s", rest);
+    const char *rest;
+    if (*line == 0 || *line == '#')
         return RTX_OK;
-    case 2:
+    if ((rest = after(line, "isa ")))
+        return parse_isa(r, rest, err);
+    if ((rest = after(line, "sizes")))
+        return parse_sizes(r, rest, &h->n_sym, err);
+    if ((rest = after(line, "threads ")))
         return take_int(&rest, 1, BASE_POOL_MAX, &h->threads) && !*rest
                    ? RTX_OK
                    : FAIL(err, INVALID, "threads: wanted 1 to %d", BASE_POOL_MAX);
-    case 3:
-        snprintf(r->expect, sizeof r->expect, "%s", rest);
-        return RTX_OK;
-    case 4:
-        return parse_sizes(r, rest, &h->n_sym, err);
-    default:
-        return *line == 0 || *line == '#' ? RTX_OK
-                                          : FAIL(err, INVALID, "cannot read '%.60s'", line);
-    }
+    if ((rest = after(line, "variant ")))
+        snprintf(h->variant, sizeof h->variant, "%s", rest);
+    else if ((rest = after(line, "expect ")))
+        snprintf(r->expect, sizeof r->expect, "%.255s", rest);
+    else
+        return FAIL(err, INVALID, "cannot read '%.60s'", line);
+    return RTX_OK;
 }
 
 /* Lines up to the one that begins the problem's text, where *at then stands. */
