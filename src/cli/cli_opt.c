@@ -1,4 +1,4 @@
-/* rtx opt and rtx repro: single passes on IR text, and single kernels on their problem text.
+/* rtx opt: single passes on IR text.
  *   layer   top */
 #include "cli.h"
 
@@ -18,18 +18,6 @@ const cli_option cli_opt_options[] = {
     {"names", 0, CLI_FLAG, false, NULL, "print model node names as comments"},
 };
 const size_t cli_opt_n_options = COUNT_OF(cli_opt_options);
-
-const char cli_repro_usage[] = "FILE";
-const char cli_repro_text[] =
-    "Run a repro file again: a problem and a variant, rendered and checked. A file has a line\n"
-    "`variant TEMPLATE PARAMS` followed by the problem's text, as `rtx explain --json` shows "
-    "both.\n";
-const cli_option cli_repro_options[] = {
-    {"source", 0, CLI_FLAG, false, NULL, "print the rendered C text only"},
-};
-const size_t cli_repro_n_options = COUNT_OF(cli_repro_options);
-
-/* ---- opt ---- */
 
 static ir_id keep(void *ctx, const ir_graph *old, ir_id id, ir_graph *g, const ir_id *in)
 {
@@ -136,81 +124,4 @@ rtx_status cli_opt(cli_args *a, rtx_err *err)
         return cli_write_json(json_pack("{s:s, s:s}", "func", name, "text", out.data),
                               cli_text(a, "out") ? cli_text(a, "out") : "-", err);
     return cli_write_file(cli_text(a, "out") ? cli_text(a, "out") : "-", out.data, out.len, err);
-}
-
-/* ---- repro ---- */
-
-static rtx_status find_template(const char *name, size_t len, const syn_template **out,
-                                rtx_err *err)
-{
-    size_t n;
-    const syn_template *t = syn_template_table(&n);
-    for (size_t i = 0; i < n; i++)
-        if (strlen(t[i].name) == len && memcmp(t[i].name, name, len) == 0) {
-            *out = &t[i];
-            return RTX_OK;
-        }
-    return FAIL(err, INVALID,
-                "the repro file names template %.*s, which this version does not have",
-                (int)MIN(len, 60), name);
-}
-
-/* "variant cpu/gemm MR=6 …\n" and the problem. Lines beginning with # are notes. */
-static rtx_status parse_repro(const char *path, const char *text, size_t len, syn_problem **problem,
-                              syn_variant *v, rtx_err *err)
-{
-    const char *at = text, *end = text + len;
-    while (at < end && *at == '#')
-        at += strcspn(at, "\n") + (strchr(at, '\n') != NULL);
-    if (strncmp(at, "variant ", 8) != 0)
-        return FAIL(err, INVALID,
-                    "%s is no repro file: its first line must be `variant TEMPLATE PARAMS`", path);
-    at += 8;
-    size_t n = strcspn(at, " \n"), line = strcspn(at, "\n");
-    const syn_template *t = NULL;
-    char params[1024];
-    TRY(find_template(at, n, &t, err));
-    snprintf(params, sizeof params, "%.*s", (int)MIN(line - n, sizeof params - 1),
-             at + n + (at[n] == ' '));
-    params[strcspn(params, "\n")] = '\0';
-    if (!syn_variant_parse(t, params, v))
-        return FAIL(err, INVALID, "%s: parameters '%.200s' are none of %s", path, params, t->name);
-    at += line + (at[line] == '\n');
-    return syn_problem_parse(at, (size_t)(end - at), problem, err);
-}
-
-static rtx_status run_repro(const cli_args *a, const syn_problem *p, const syn_variant *v,
-                            rtx_err *err)
-{
-    fmt_isa isa;
-    rtx_err why = {0};
-    AUTO_BUF base_buf text;
-    base_buf_init(&text, BASE_TAG_CLI, (size_t)1 << 26);
-    TRY(cli_host_isa(&isa, err));
-    TRY(syn_problem_check(p, err));
-    if (!syn_variant_legal(p, v, isa, &why))
-        return FAIL(err, INVALID, "this variant is not legal for the problem at v%d: %.300s",
-                    (int)isa, why.text);
-    syn_unit_begin(&text, isa);
-    TRY(syn_unit_add(&text, p, v, isa, "repro", err));
-    TRY(base_buf_ok(&text, err));
-    if (cli_has(a, "source"))
-        return cli_write_file("-", text.data, text.len, err);
-    return FAIL(err, UNSUPPORTED,
-                "UNSUPPORTED: the tuner offers no validation of one variant yet; --source prints "
-                "the rendered text, which is %zu bytes",
-                text.len);
-}
-
-rtx_status cli_repro(cli_args *a, rtx_err *err)
-{
-    AUTO_FREE char *text = NULL;
-    size_t len;
-    syn_problem *p = NULL;
-    syn_variant v;
-    TRY(base_read_file(a->pos[0], (size_t)64 << 20, &text, &len, err));
-    TRY(parse_repro(a->pos[0], text, len, &p, &v, err));
-    rtx_status s = run_repro(a, p, &v, err);
-    syn_problem_free(p);
-    return s;
 }

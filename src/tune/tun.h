@@ -92,6 +92,38 @@ RTX_MUST_CHECK rtx_status tun_run(tun_item *items, uint32_t n_items, const tun_o
 void tun_result_done(tun_result *r);
 bool tun_have_compiler(char *out_version, size_t cap, rtx_err *why);
 
+/* ---- one candidate on its own (tun_repro.c): what a rejection leaves behind, and `rtx repro` ---- */
+
+#define TUN_REPRO_POINTS 64
+typedef struct tun_repro { /* not to be copied: a template of its own points into it */
+    const syn_problem *problem;
+    fmt_isa isa; /* 0 = this machine's */
+    syn_variant variant;
+    tun_point point[TUN_REPRO_POINTS]; /* one number of threads for all */
+    uint32_t n_points;
+    char expect[256]; /* the verdict that a kept file demands; "" = none */
+    char *body;       /* of a template that is not in the table; NULL = it is */
+    char templ[64], name[SYN_PARAMS_MAX][32];
+    syn_template own;
+    syn_param param[SYN_PARAMS_MAX];
+} tun_repro;
+typedef struct tun_verdict {
+    rtx_err why;      /* code OK = accepted */
+    double error, ns; /* norm-wise; of one call at the last point */
+} tun_verdict;
+/* INVALID: no such file, and what is wrong; UNSUPPORTED: a template or parameters that this version does not have. */
+RTX_MUST_CHECK rtx_status tun_repro_parse(const char *text, size_t len, tun_repro *out,
+                                          rtx_err *err);
+void tun_repro_done(tun_repro *r); /* zeroed allowed */
+RTX_MUST_CHECK rtx_status tun_repro_print(const tun_repro *r, base_buf *out, rtx_err *err);
+/* The C text; UNSUPPORTED: the variant is not legal for the problem, or not at this machine's level. */
+RTX_MUST_CHECK rtx_status tun_repro_source(const tun_repro *r, base_buf *out, rtx_err *err);
+/* Compile, validate and time it, as a tuning run would. A rejection is an answer: OK, with the reason in the verdict. */
+RTX_MUST_CHECK rtx_status tun_repro_check(const tun_repro *r, tun_verdict *out, rtx_err *err);
+/* Where the cache (NULL = default) keeps the file that a rejection names. */
+RTX_MUST_CHECK rtx_status tun_repro_path(const char *cache, const char *name, char *out, size_t cap,
+                                         rtx_err *err);
+
 /* ---- hardware facts (tun_profile.c), kept in the cache ---- */
 typedef struct tun_curve {
     double bytes[24], gbps[24];

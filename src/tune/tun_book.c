@@ -1,6 +1,6 @@
 /* What is written down: keys complete by construction, records of picks and code, and the evidence that explain prints.
  *   plan       params, ways, times of a spot      meas   its candidates as JSON
- *   bin        code and source of a variant       bad    why a variant was rejected
+ *   bin        code and source of a variant       bad    why a variant was rejected, and a file to have it again
  *   compiler   is part of an entry but compared only while a compiler is there: a machine without one may use what
  *              another compiled */
 #include "tun_session.h"
@@ -169,18 +169,49 @@ bool tun_book_bad_get(tun_session *s, tun_job *j, tun_cand *c)
     return hit;
 }
 
-/* Verdicts about the candidate are kept; trouble of this machine (memory, the disk, samples that a busy machine may have
- * spoilt: INVALID) is not. */
-void tun_book_bad_put(tun_session *s, tun_job *j, const tun_cand *c)
+static uint32_t known_point(const tun_repro *r, const tun_point *p)
 {
-    if (c->why.code == RTX_INVALID || c->why.code == RTX_NOMEM || c->why.code == RTX_IO ||
-        c->why.code == RTX_CANCELLED)
+    for (uint32_t i = 0; i < r->n_points; i++)
+        if (memcmp(r->point[i].sym, p->sym, sizeof p->sym) == 0)
+            return i;
+    return r->n_points;
+}
+
+/* The file from which the rejection can be had again. */
+static bool put_repro(tun_session *s, const tun_job *j, const tun_cand *c, const tun_key *k,
+                      char *out_name)
+{
+    tun_repro r = {.problem = j->item->problem, .variant = c->variant, .isa = s->opt->isa};
+    int threads = 1;
+    for (uint32_t i = 0; i < j->item->n_points; i++) {
+        uint32_t at = known_point(&r, &j->item->points[i]);
+        threads = MAX(threads, j->item->points[i].threads);
+        if (at == r.n_points && at < TUN_REPRO_POINTS)
+            r.point[r.n_points++] = j->item->points[i];
+    }
+    r.point[0].threads = threads;
+    AUTO_BUF base_buf text;
+    base_buf_init(&text, BASE_TAG_TUNE, (size_t)16 << 20);
+    return tun_repro_print(&r, &text, NULL) == RTX_OK &&
+           tun_cache_put_repro(&s->cache, TUN_BAD_KIND, k, &text, &s->origin, out_name);
+}
+
+/* Trouble of this machine (memory, the disk, no time left) is no verdict; samples that a busy machine may have spoilt (INVALID) leave a
+ * repro file but no entry. */
+void tun_book_bad_put(tun_session *s, tun_job *j, tun_cand *c)
+{
+    if (c->why.code == RTX_NOMEM || c->why.code == RTX_IO || c->why.code == RTX_CANCELLED)
         return;
-    char text[480];
+    char name[33], text[480];
     tun_key k;
-    snprintf(text, sizeof text, "%d %s", (int)c->why.code, c->why.text);
     cand_key(s, j, c, &k);
-    (void)tun_cache_put(&s->cache, TUN_BAD_KIND, &k, text, strlen(text), &s->origin);
+    if (put_repro(s, j, c, &k, name)) {
+        size_t n = MIN(strlen(c->why.text), sizeof c->why.text - sizeof name - 16);
+        snprintf(c->why.text + n, sizeof c->why.text - n, " (repro %s)", name);
+    }
+    snprintf(text, sizeof text, "%d %s", (int)c->why.code, c->why.text);
+    if (c->why.code != RTX_INVALID)
+        (void)tun_cache_put(&s->cache, TUN_BAD_KIND, &k, text, strlen(text), &s->origin);
     tun_key_done(&k);
 }
 

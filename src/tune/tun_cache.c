@@ -4,6 +4,7 @@
  *              fields differ is found and can say which field it was
  *   trouble    a damaged entry is a miss and moves to quarantine; a folder that cannot be used is one warning */
 #include "tun_int.h"
+#include "dev_cpu.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -15,6 +16,7 @@
 #define MAGIC      "rtxcach1"
 #define ENTRY_MAX  ((size_t)64 << 20)
 #define KEEP_BAD   64 /* files kept in quarantine */
+#define REPRO      ".repro"
 #define TMP_OLD_S  3600
 #define GC_DEFAULT ((uint64_t)512 << 20)
 
@@ -114,11 +116,37 @@ rtx_status tun_entry_check(const void *data, size_t bytes, const tun_key *k,
 
 /* ---- places ---- */
 
+static void entry_name(const tun_key *k, char hex[33])
+{
+    base_hex(base_sha256_of(k->text.data, k->identity ? k->identity : k->text.len).b, 16, hex);
+}
+
+static void name_path(const tun_cache *c, tun_kind kind, const char *name, const char *suffix,
+                      char *out, size_t cap)
+{
+    snprintf(out, cap, "%s/v%d/%s/%s/%s%s", c->root, TUN_SCHEMA, c->env, kind_names[kind], name,
+             suffix);
+}
+
 static void entry_path(const tun_cache *c, tun_kind kind, const tun_key *k, char *out, size_t cap)
 {
-    char hex[33];
-    base_hex(base_sha256_of(k->text.data, k->identity ? k->identity : k->text.len).b, 16, hex);
-    snprintf(out, cap, "%s/v%d/%s/%s/%s", c->root, TUN_SCHEMA, c->env, kind_names[kind], hex);
+    char name[33];
+    entry_name(k, name);
+    name_path(c, kind, name, "", out, cap);
+}
+
+/* Repro files lie beside entries and are none. */
+static bool is_repro(const char *path)
+{
+    size_t n = strlen(path), m = strlen(REPRO);
+    return n > m && strcmp(path + n - m, REPRO) == 0;
+}
+
+static void set_env(tun_cache *c, const char *cpu)
+{
+    char hex[17];
+    base_hex(base_sha256_of(cpu, strlen(cpu)).b, 8, hex);
+    snprintf(c->env, sizeof c->env, "%s", hex);
 }
 
 static void warn_once(tun_cache *c, const char *what, const char *path)
@@ -188,9 +216,8 @@ void tun_cache_open(tun_cache *c, const char *folder, const char *cpu)
     if (!set_root(c, folder))
         return;
     c->on = true;
-    char hex[17], path[600];
-    base_hex(base_sha256_of(cpu, strlen(cpu)).b, 8, hex);
-    snprintf(c->env, sizeof c->env, "%s", hex);
+    char path[600];
+    set_env(c, cpu);
     if (!folder_ok(c, c->root))
         return;
     snprintf(path, sizeof path, "%s/v%d/tmp", c->root, TUN_SCHEMA);
@@ -309,6 +336,18 @@ rtx_status tun_cache_put(tun_cache *c, tun_kind kind, const tun_key *k, const vo
     return RTX_OK;
 }
 
+bool tun_cache_put_repro(tun_cache *c, tun_kind kind, const tun_key *k, const base_buf *text,
+                         const tun_origin *origin, char *out_name)
+{
+    char path[600];
+    if (!origin->real_clock || !origin->real_device || !c->on ||
+        base_buf_ok(&k->text, NULL) != RTX_OK)
+        return false;
+    entry_name(k, out_name);
+    name_path(c, kind, out_name, REPRO, path, sizeof path);
+    return publish(c, path, &(base_part){text->data, text->len}, 1, false);
+}
+
 /* ---- housekeeping ---- */
 
 typedef struct found {
@@ -355,9 +394,10 @@ static void remember(visit *v, const char *path, const struct stat *st)
 
 static void visit_file(visit *v, const char *path, const struct stat *st)
 {
-    v->stat->entries++;
+    bool repro = is_repro(path) && S_ISREG(st->st_mode);
+    v->stat->entries += !repro;
     v->stat->bytes += (uint64_t)st->st_size;
-    if (v->check && (!S_ISREG(st->st_mode) || !entry_whole(path))) {
+    if (v->check && !repro && (!S_ISREG(st->st_mode) || !entry_whole(path))) {
         v->stat->bad++;
         if (v->remove_bad && unlink(path) != 0)
             rmdir(path);
@@ -398,6 +438,16 @@ static rtx_status locate(const char *cache, tun_cache_stat *out, rtx_err *err)
     snprintf(out->path, sizeof out->path, "%s", c.root);
     if (stat(c.root, &st) == 0 && !S_ISDIR(st.st_mode))
         return FAIL(err, INVALID, "%s is no folder", c.root);
+    return RTX_OK;
+}
+
+rtx_status tun_repro_path(const char *cache, const char *name, char *out, size_t cap, rtx_err *err)
+{
+    tun_cache c = {0};
+    if (!set_root(&c, cache))
+        return FAIL(err, NOT_FOUND, "no cache folder: set HOME or RTX_CACHE, or give --cache");
+    set_env(&c, dev_cpu_get()->name);
+    name_path(&c, TUN_BAD_KIND, name, REPRO, out, cap);
     return RTX_OK;
 }
 
@@ -455,7 +505,7 @@ rtx_status tun_cache_gc(const char *cache, uint64_t max_bytes, tun_cache_stat *o
     for (size_t i = 0; i < v.n; i++) {
         if (out->bytes > max_bytes && unlink(v.files[i].path) == 0) {
             out->bytes -= v.files[i].bytes;
-            out->entries--;
+            out->entries -= !is_repro(v.files[i].path);
         }
         base_free(v.files[i].path);
     }

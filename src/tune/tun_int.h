@@ -65,7 +65,7 @@ RTX_MUST_CHECK rtx_status tun_cc_find(char *out_path, size_t cap,
 RTX_MUST_CHECK rtx_status tun_cc_open(tun_cc *cc, rtx_err *err);
 void tun_cc_close(tun_cc *cc); /* removes the scratch folder */
 /* Compile all units, `parallel` at a time. Failures of single units are in the units; COMPILE if the compiler hangs,
- * CANCELLED if *cancel became non-zero. Units not reached by deadline_ns have LIMIT. */
+ * CANCELLED if *cancel became non-zero. Units not reached by deadline_ns have CANCELLED: no verdict about their text. */
 RTX_MUST_CHECK rtx_status tun_cc_run(tun_cc *cc, tun_unit *units, size_t n, int parallel,
                                      uint64_t deadline_ns, const volatile int *cancel,
                                      rtx_err *err);
@@ -162,6 +162,11 @@ RTX_MUST_CHECK rtx_status tun_validator_attach(tun_validator *v, rtx_err *err);
  * not repeatable, writes outside), DEVICE (crash, no answer), LIMIT (absurd plan). IO and NOMEM are no verdicts. */
 RTX_MUST_CHECK rtx_status tun_validate(tun_validator *v, const tun_code *code, double *out_error,
                                        rtx_err *why);
+/* The candidate's own fault, or trouble that ends the run? */
+static inline bool tun_is_verdict(rtx_status s)
+{
+    return s == RTX_NUMERIC || s == RTX_DEVICE || s == RTX_LIMIT || s == RTX_INVALID;
+}
 /* Put code where the worker can read it. */
 RTX_MUST_CHECK rtx_status tun_code_place(tun_worker *w, const tun_code *code, fmt_work_code *out,
                                          rtx_err *err);
@@ -261,6 +266,9 @@ bool tun_cache_get(tun_cache *c, tun_kind kind, const tun_key *k, char **out, si
 /* INVALID (and nothing is written) if the origin is not real. Trouble with the disk is a warning. */
 rtx_status tun_cache_put(tun_cache *c, tun_kind kind, const tun_key *k, const void *data,
                          size_t bytes, const tun_origin *origin);
+/* A text beside the entry of a key, NAME.repro; false if it is not there afterwards. out_name: NAME, 33 bytes. */
+bool tun_cache_put_repro(tun_cache *c, tun_kind kind, const tun_key *k, const base_buf *text,
+                         const tun_origin *origin, char *out_name);
 /* One entry's bytes against a key (NULL: only whether it is whole). For tests and tun_cache_verify. */
 rtx_status tun_entry_check(const void *data, size_t bytes, const tun_key *k,
                            const char **out_payload, size_t *out_bytes, char *why, size_t cap);

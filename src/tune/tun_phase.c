@@ -36,10 +36,10 @@ rtx_status tun_tick(tun_session *s, const char *stage, const char *op, uint32_t 
 static void reject(tun_session *s, tun_job *j, uint32_t v)
 {
     j->state[v] = TUN_BAD;
-    j->why = j->cands[v].why;
     s->report->rejected++;
-    base_log(3, "tune: %s %s rejected: %s", j->templ->name, j->cands[v].params, j->why.text);
     tun_book_bad_put(s, j, &j->cands[v]);
+    j->why = j->cands[v].why;
+    base_log(3, "tune: %s %s rejected: %s", j->templ->name, j->cands[v].params, j->why.text);
 }
 
 /* ---- compile ---- */
@@ -175,12 +175,6 @@ rtx_status tun_phase_compile(tun_session *s, rtx_err *err)
 
 /* ---- validate ---- */
 
-/* The candidate's own fault, or trouble that ends the run? */
-static bool is_verdict(rtx_status s)
-{
-    return s == RTX_NUMERIC || s == RTX_DEVICE || s == RTX_LIMIT || s == RTX_INVALID;
-}
-
 /* The small cases of a job, made on first use. */
 static rtx_status attach(tun_session *s, tun_job *j, rtx_err *err)
 {
@@ -226,7 +220,7 @@ static rtx_status validate_job(tun_session *s, tun_job *j, rtx_err *err)
             j->state[v] = TUN_GOOD;
         else
             reject(s, j, v);
-        if (is_verdict(status))
+        if (tun_is_verdict(status))
             status = RTX_OK;
         else if (status != RTX_OK && err)
             *err = c->why;
@@ -281,7 +275,7 @@ static rtx_status take_sample(tun_session *s, tun_spot *p, uint32_t v, bool one_
         tun_samples_add(&p->samples[one_way][v], ns);
         return RTX_OK;
     }
-    if (!is_verdict(status)) {
+    if (!tun_is_verdict(status)) {
         if (err)
             *err = j->cands[v].why;
         return status;
@@ -577,7 +571,7 @@ static rtx_status judge_winners(tun_session *s, tun_job *j, tun_validator *val, 
         rtx_status status = tun_validate(val, &c->code, &error, &c->why);
         if (status == RTX_OK)
             c->error = MAX(c->error, error);
-        else if (!is_verdict(status)) {
+        else if (!tun_is_verdict(status)) {
             if (err)
                 *err = c->why;
             return status;

@@ -90,7 +90,8 @@ void tun_book_store(tun_session *s, tun_spot *p); /* plan and evidence of a fini
 bool tun_book_bin_get(tun_session *s, tun_job *j, tun_cand *c); /* sealed code of a variant */
 void tun_book_bin_put(tun_session *s, tun_job *j, const tun_cand *c);
 bool tun_book_bad_get(tun_session *s, tun_job *j, tun_cand *c); /* fills why */
-void tun_book_bad_put(tun_session *s, tun_job *j, const tun_cand *c);
+/* Entry and repro file of a rejection; its reason then names the file. */
+void tun_book_bad_put(tun_session *s, tun_job *j, tun_cand *c);
 rtx_status tun_book_candidates(const tun_spot *p, char **out, rtx_err *err); /* JSON array */
 rtx_status tun_book_evidence(const tun_job *j, char **out,
                              rtx_err *err); /* JSON object of the item */

@@ -293,6 +293,26 @@ static void housekeeping(void **state)
     assert_true(st.entries <= 4 && st.bytes <= one * 4);
 }
 
+static void repro_files_lie_beside_entries(void **state)
+{
+    box *b = *state;
+    tun_cache_stat st;
+    char name[33], path[1024];
+    AUTO_BUF base_buf text;
+    base_buf_init(&text, BASE_TAG_TUNE, SIZE_MAX);
+    base_buf_puts(&text, "rtx-repro 1\n");
+    const tun_origin unreal = {false, true};
+    assert_false(tun_cache_put_repro(&b->c, TUN_BAD_KIND, &b->k, &text, &unreal, name));
+    assert_true(tun_cache_put_repro(&b->c, TUN_BAD_KIND, &b->k, &text, &real, name));
+    entry_of(&b->c, "bad", path, sizeof path);
+    assert_non_null(strstr(path, name));
+    assert_string_equal(path + strlen(path) - 6, ".repro");
+    assert_int_equal(tun_cache_verify(b->folder, true, &st, NULL), RTX_OK);
+    assert_true(st.entries == 0 && st.bad == 0 && st.bytes == text.len);
+    assert_int_equal(tun_cache_gc(b->folder, 1, &st, NULL), RTX_OK);
+    assert_true(st.entries == 0 && st.bytes == 0);
+}
+
 int main(void)
 {
 #define CASE(f) cmocka_unit_test_setup_teardown(f, open_box, close_box)
@@ -305,6 +325,7 @@ int main(void)
         CASE(trouble_is_one_warning),
         CASE(writers_do_not_disturb_each_other),
         CASE(housekeeping),
+        CASE(repro_files_lie_beside_entries),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

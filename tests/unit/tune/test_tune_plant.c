@@ -109,6 +109,40 @@ static void check_verdicts(const char *evidence)
     }
 }
 
+/* Files that the verdicts name: each holds a candidate that is rejected again. Two of them are run, the others only read. */
+static void check_files(const char *cache, const char *evidence)
+{
+    static tun_repro r;
+    uint32_t files = 0, run = 0;
+    const char *at = evidence, *second = strstr(strstr(at, "\"sizes\"") + 1, "\"sizes\"");
+    for (; (at = strstr(at, "(repro ")) != NULL && at < second; at++) {
+        char name[33], path[1024], *text;
+        size_t bytes;
+        rtx_err err = {0};
+        tun_verdict v;
+        AUTO_BUF base_buf again;
+        base_buf_init(&again, BASE_TAG_TUNE, SIZE_MAX);
+        snprintf(name, sizeof name, "%.32s", at + 7);
+        assert_int_equal(tun_repro_path(cache, name, path, sizeof path, NULL), RTX_OK);
+        if (base_read_file(path, 1 << 20, &text, &bytes, &err) != RTX_OK ||
+            tun_repro_parse(text, bytes, &r, &err) != RTX_OK)
+            fail_msg("%s: %s", path, err.text);
+        assert_int_equal(tun_repro_print(&r, &again, NULL), RTX_OK);
+        assert_true(again.len == bytes && memcmp(again.data, text, bytes) == 0);
+        assert_true(r.n_points == 2 && r.point[1].sym[0] == 5000);
+        if (strstr(r.body, "OUT[11] *=") || strstr(r.body, "__builtin_trap")) {
+            assert_int_equal(tun_repro_check(&r, &v, &err), RTX_OK);
+            assert_non_null(v.why.code ? strstr(evidence, v.why.text) : NULL);
+            run++;
+        }
+        files++;
+        tun_repro_done(&r);
+        base_free(text);
+    }
+    assert_int_equal(files, COUNT_OF(plants));
+    assert_int_equal(run, 2);
+}
+
 static void each_plant_is_rejected(void **state)
 {
     (void)state;
@@ -125,6 +159,7 @@ static void each_plant_is_rejected(void **state)
     if (tune_add(cache, &item, &report, &err) != RTX_OK)
         fail_msg("%s", err.text);
     check_verdicts(item.result.evidence);
+    check_files(cache, item.result.evidence);
     assert_int_equal(report.rejected, COUNT_OF(plants));
     for (uint32_t k = 0; k < 2; k++) {
         assert_int_not_equal(item.result.picks[k].kernel, FMT_NONE);

@@ -1,0 +1,25 @@
+"""Candidates that are kept forever: each file of tests/repro gets the verdict that its line `expect` demands."""
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+BUILD = Path(os.environ.get("RTX_BUILD", ROOT / "build"))
+FILES = sorted((ROOT / "tests/repro").glob("*.repro"))
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda f: f.stem)
+def test_verdict(file):
+    r = subprocess.run([BUILD / "rtx", "repro", file, "--json"], capture_output=True, text=True, timeout=120)
+    assert r.returncode in (0, 1), r.stderr
+    said = json.loads(r.stdout)
+    verdict, _, reason = said["expect"].partition(" ")
+    assert said["verdict"] == verdict == ("rejected" if r.returncode else "accepted"), said
+    assert reason in said["reason"]
+
+
+def test_there_are_files():
+    assert len(FILES) >= 6
