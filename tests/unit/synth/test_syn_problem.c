@@ -176,7 +176,7 @@ static void test_variants(void **state)
         for (int isa = FMT_ISA_V2; isa <= FMT_ISA_V4; isa++) {
             test_case *c = case_new((case_family)f, false, false, &r);
             syn_variant list[64], d;
-            size_t n = syn_variant_list(c->p, (fmt_isa)isa, NULL, list, COUNT_OF(list));
+            size_t n = syn_variant_list(c->p, (fmt_isa)isa, NULL, NULL, list, COUNT_OF(list));
             syn_variant_default(c->p, (fmt_isa)isa, NULL, &d);
             assert_true(n >= 1 && n <= COUNT_OF(list));
             assert_memory_equal(list[0].value, d.value, sizeof d.value);
