@@ -11,8 +11,8 @@
 #include <math.h>
 
 #define PROBE_NS    UINT64_C(3000000000)
-#define ROUNDS      3
-#define ROUNDS_MOST 6
+#define ROUNDS      4
+#define ROUNDS_MOST 12
 #define LIMIT_NS                                                                                   \
     UINT64_C(6000000000) /* no round begins later: the whole takes less than ten seconds */
 #define SPREAD_MOST 0.15

@@ -103,8 +103,7 @@ uint8_t *tun_blob_keep(tun_session *s, const void *bytes,
 
 /* ---- tun_model.c: predictions of a job's variants at its open spots ---- */
 rtx_status tun_model_guess(const tun_session *s, tun_job *j, rtx_err *err);
-void tun_model_log(const tun_session *s,
-                   const tun_spot *p); /* what it was worth: RTX_DEBUG=tune:4 */
+void tun_model_log(const tun_session *s, const tun_spot *p); /* what it was worth, at RTX_DEBUG=4 */
 
 /* ---- tun_phase.c: compile, validate, time ---- */
 rtx_status tun_phase_compile(tun_session *s,
