@@ -245,7 +245,8 @@ double tun_model_ns(const tun_model *q, const tun_hw *hw, fmt_isa isa, const syn
 /* Of the variants in list, those hopeless at every size (least, one a variant; NULL = no model) become TUN_PRUNED and leave
  * it; seeds stay, and at least TUN_KEEP variants of the space. Returns how many stay. */
 uint32_t tun_model_prune(tun_space *s, const double *least, uint32_t *list, uint32_t n);
-/* Where fewer than TUN_TIMED_LEAST are good: ask for the best predicted ones among those left out. Returns how many. */
+/* Where some, but fewer than TUN_TIMED_LEAST are good: ask for the best predicted ones among those left out. Returns how
+ * many. None good: the problem itself is at fault. */
 uint32_t tun_model_reopen(tun_space *s, const double *least);
 
 /* Samples of one candidate at one point. */

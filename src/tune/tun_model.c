@@ -214,7 +214,7 @@ uint32_t tun_model_reopen(tun_space *sp, const double *least)
     uint32_t good = 0, asked = 0;
     for (uint32_t v = 0; v < sp->n; v++)
         good += sp->state[v] == TUN_GOOD;
-    for (; good + asked < TUN_TIMED_LEAST; asked++) {
+    for (; good > 0 && good + asked < TUN_TIMED_LEAST; asked++) {
         uint32_t best = FMT_NONE;
         for (uint32_t v = 0; v < sp->n; v++)
             if ((sp->state[v] == TUN_PRUNED || sp->state[v] == TUN_UNSEEN) &&
