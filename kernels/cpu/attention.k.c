@@ -5,12 +5,14 @@
  * @param   QR 3 {1,2,3,4,6,8,12,14} queries of a value tile
  * @param   VP 1 {1,2,3,4} panels of 16 value columns of a value tile
  * @param   KU 1 {1,2,4} steps per loop turn
- * @require LEVEL == 4 ? KR * NP <= 28 : LEVEL == 3 ? KR * NP * 2 <= 12 : KR * NP * 4 <= 12
- * @require LEVEL == 4 ? QR * VP <= 28 : LEVEL == 3 ? QR * VP * 2 <= 12 : QR * VP * 4 <= 12
+ * @require KR * NP * (LEVEL == 4 ? 1 : LEVEL == 3 ? 2 : 4) <= CLIFF * 7 / 8
+ * @require QR * VP * (LEVEL == 4 ? 1 : LEVEL == 3 ? 2 : 4) <= CLIFF * 7 / 8
  * @seed    LEVEL=4 SQ<=16 NP=1 KR=8 QR=8 VP=2 KU=1
  * @seed    LEVEL=4 NP=4 KR=6 QR=12 VP=2 KU=1
  * @seed    LEVEL=4 NP=4 KR=6 QR=6 VP=4 KU=1
  * @seed    LEVEL=4 NP=3 KR=8 QR=14 VP=2 KU=2
+ * @seed    LEVEL=4 SK>L1/256-D NP=2 KR=12 QR=12 VP=2 KU=1
+ * @seed    LEVEL=4 SK>L2/512-D NP=1 KR=12 QR=14 VP=2 KU=1
  * @seed    LEVEL=3 NP=1 KR=6 QR=6 VP=1 KU=1
  * @seed    LEVEL=3 NP=2 KR=3 QR=6 VP=1 KU=1
  * @seed    LEVEL=2 NP=1 KR=3 QR=3 VP=1 KU=1

@@ -8,13 +8,15 @@
  * @param   PF 1 {0,1,2,3,4} most lines of the coming weights fetched into L2 per k step, 0 = none
  * @param   KU 1 {1,2,4} k steps per loop turn
  * @require NB % NP == 0
- * @require LEVEL == 4 ? MR * NP <= 28 : LEVEL == 3 ? MR * NP * 2 <= 12 : MR * NP * 4 <= 12
+ * @require MR * NP * (LEVEL == 4 ? 1 : LEVEL == 3 ? 2 : 4) <= CLIFF * 7 / 8
  * @seed    LEVEL=4 M<=8 MR=8 NP=1 MB=0 NB=1 ORDER=0 PF=1 KU=1
  * @seed    LEVEL=4 M<=24 MR=12 NP=2 MB=0 NB=2 ORDER=0 PF=2 KU=1
  * @seed    LEVEL=4 MR=8 NP=3 MB=0 NB=3 ORDER=0 PF=3 KU=1
  * @seed    LEVEL=4 MR=8 NP=2 MB=0 NB=2 ORDER=0 PF=2 KU=1
  * @seed    LEVEL=4 MR=6 NP=4 MB=64 NB=4 ORDER=0 PF=1 KU=1
- * @seed    LEVEL=4 MR=9 NP=3 MB=64 NB=3 ORDER=0 PF=1 KU=1
+ * @seed    LEVEL=4 K<=L2/1024 MR=9 NP=3 MB=128 NB=3 ORDER=0 PF=1 KU=1
+ * @seed    LEVEL=4 K>L2/1024 K<=L2/512 MR=9 NP=3 MB=64 NB=3 ORDER=0 PF=1 KU=1
+ * @seed    LEVEL=4 K>L2/512 MR=9 NP=3 MB=32 NB=3 ORDER=0 PF=1 KU=1
  * @seed    LEVEL=4 MR=8 NP=3 MB=0 NB=12 ORDER=0 PF=0 KU=1
  * @seed    LEVEL=4 MR=14 NP=2 MB=128 NB=8 ORDER=1 PF=1 KU=2
  * @seed    LEVEL=3 MR=6 NP=1 MB=0 NB=1 ORDER=0 PF=1 KU=1

@@ -94,6 +94,8 @@ rtx_status cli_profile(cli_args *a, rtx_err *err)
     printf("  register cliff         %8d accumulator vectors\n", hw.cliff_vectors);
     printf("  cache knees            %s, %s, %s\n", cli_human((double)hw.l1_bytes, l1),
            cli_human((double)hw.l2_bytes, l2), cli_human((double)hw.l3_bytes, l3));
+    printf("  while measuring        %8d rounds, %.1f %% below the best\n", hw.rounds,
+           100 * hw.spread);
     puts("  read bandwidth by size");
     for (int i = 0; i < hw.read_curve.n && i < (int)COUNT_OF(hw.read_curve.bytes); i++)
         printf("    %9s  %7.1f GB/s\n", cli_human(hw.read_curve.bytes[i], l1),

@@ -6,6 +6,7 @@
 #ifndef SYN_H
 #define SYN_H
 
+#include "fmt_hw.h"
 #include "fmt_plan.h"
 #include "ir.h"
 
@@ -113,13 +114,20 @@ typedef struct syn_variant {
 
 /* The template that serves a problem (one family a normal form); UNSUPPORTED with the reason when none does. */
 RTX_MUST_CHECK rtx_status syn_match(const syn_problem *p, const syn_template **out, rtx_err *err);
-/* May this variant be compiled for the problem at this level? false gives a reason (static text or in err). */
+/* May this variant be compiled for the problem at this level, whatever the machine? false gives a reason (static text or
+ * in err). */
 bool syn_variant_legal(const syn_problem *p, const syn_variant *v, fmt_isa isa, rtx_err *err);
-/* Best static rule: the first seed whose condition holds for these symbol values (NULL = at large sizes). */
+/* Best static rule: the first seed whose condition holds for these symbol values (NULL = at large sizes). It knows no
+ * machine, so that what is built without tuning is reproducible. */
 void syn_variant_default(const syn_problem *p, fmt_isa isa, const int64_t *sym, syn_variant *out);
-/* Distinct legal variants in canonical order, seeds first; at most cap. Returns how many. */
-size_t syn_variant_list(const syn_problem *p, fmt_isa isa, const int64_t *sym, syn_variant *out,
-                        size_t cap);
+/* Distinct legal variants in canonical order, seeds first; at most cap. Returns how many. hw may be NULL. */
+size_t syn_variant_list(const syn_problem *p, fmt_isa isa, const hw_facts *hw, const int64_t *sym,
+                        syn_variant *out, size_t cap);
+/* Facts that the list depends on, a bit for each hw_fact: recorded while every expression of the template is evaluated
+ * once. One evaluation reads all, since operators have no short cut. */
+uint32_t syn_facts_read(const syn_problem *p, fmt_isa isa);
+/* A size by its role name (HOWTO.md); false when the problem's family has no such role. sym NULL = large sizes. */
+bool syn_role(const syn_problem *p, const int64_t *sym, const char *name, int64_t *out_v);
 void syn_variant_print(const syn_variant *v, base_buf *b); /* "MR=6 NP=4 …" */
 bool syn_variant_parse(const syn_template *t, const char *text, syn_variant *out);
 

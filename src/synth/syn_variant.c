@@ -1,7 +1,7 @@
 /* Variants: which template serves a problem, which parameter values are legal, which is the static default.
  *   layer    L3 synth; may include base, format, ir
- *   header   @require and the conditions of @seed are integer expressions in C syntax over parameters, LEVEL and the role
- *            symbols below; parameters take the values that @param lists */
+ *   header   @require and the conditions of @seed are integer expressions in C syntax over parameters, LEVEL, the role
+ *            symbols below and facts of the machine (fmt_hw.h); parameters take the values that @param lists */
 #include "syn_form.h"
 #include <ctype.h>
 #include <stdio.h>
@@ -169,6 +169,8 @@ typedef struct scope {
     const syn_variant *v;
     fmt_isa isa;
     const int64_t *sym; /* NULL = large sizes */
+    const hw_facts *hw; /* NULL = defaults */
+    uint32_t *read;     /* facts looked up; NULL = nobody asks */
 } scope;
 
 static int64_t product(const scope *s, const ir_type *t, int from, int to)
@@ -232,6 +234,24 @@ static bool role(const scope *s, const char *name, int64_t *v)
     }
 }
 
+bool syn_role(const syn_problem *p, const int64_t *sym, const char *name, int64_t *out_v)
+{
+    syn_form f;
+    return syn_form_of(p, &f, NULL) == RTX_OK &&
+           role(&(scope){.p = p, .f = &f, .sym = sym}, name, out_v);
+}
+
+static bool fact(const scope *s, const char *name, int64_t *out_v)
+{
+    for (int f = 0; f < HW_FACTS; f++)
+        if (strcmp(hw_fact_name((hw_fact)f), name) == 0) {
+            if (s->read)
+                *s->read |= 1u << f;
+            return *out_v = hw_fact_value(s->hw, s->isa, (hw_fact)f), true;
+        }
+    return false;
+}
+
 static bool lookup(void *ctx, const char *name, size_t len, int64_t *out_v)
 {
     const scope *s = ctx;
@@ -245,7 +265,7 @@ static bool lookup(void *ctx, const char *name, size_t len, int64_t *out_v)
     for (uint32_t i = 0; s->v && i < s->v->templ->n_params; i++)
         if (strcmp(s->v->templ->params[i].name, text) == 0)
             return *out_v = s->v->value[i], true;
-    return role(s, text, out_v);
+    return fact(s, text, out_v) || role(s, text, out_v);
 }
 
 /* ---- templates and variants ---- */
@@ -297,7 +317,8 @@ bool syn_variant_legal(const syn_problem *p, const syn_variant *v, fmt_isa isa, 
                        (long long)v->value[i]);
             return false;
         }
-    if (satisfies(&(scope){p, &f, v, isa, NULL}))
+    static const hw_facts widest = {.cliff_vectors = 32};
+    if (satisfies(&(scope){.p = p, .f = &f, .v = v, .isa = isa, .hw = &widest}))
         return true;
     (void)FAIL(err, INVALID, "@require %s", v->templ->require);
     return false;
@@ -337,7 +358,7 @@ void syn_variant_default(const syn_problem *p, fmt_isa isa, const int64_t *sym, 
     if (syn_match(p, &t, NULL) != RTX_OK || syn_form_of(p, &f, NULL) != RTX_OK)
         return;
     defaults_of(t, out);
-    (void)seed_at(&(scope){p, &f, NULL, isa, sym}, t, &k, out);
+    (void)seed_at(&(scope){.p = p, .f = &f, .isa = isa, .sym = sym}, t, &k, out);
 }
 
 typedef struct listing {
@@ -407,14 +428,32 @@ static void add_spread(listing *l)
     } while (next_combination(l->t, at, &v));
 }
 
-size_t syn_variant_list(const syn_problem *p, fmt_isa isa, const int64_t *sym, syn_variant *out,
-                        size_t cap)
+uint32_t syn_facts_read(const syn_problem *p, fmt_isa isa)
+{
+    syn_form f;
+    const syn_template *t;
+    syn_variant v;
+    uint32_t read = 0;
+    int64_t unused;
+    if (syn_match(p, &t, NULL) != RTX_OK || syn_form_of(p, &f, NULL) != RTX_OK)
+        return 0;
+    defaults_of(t, &v);
+    scope s = {.p = p, .f = &f, .v = &v, .isa = isa, .read = &read};
+    (void)syn_eval(t->require, lookup, &s, &unused);
+    for (uint32_t k = 0; k < t->n_seeds; k++)
+        (void)syn_eval(t->seeds[k].condition, lookup, &s, &unused);
+    return read;
+}
+
+size_t syn_variant_list(const syn_problem *p, fmt_isa isa, const hw_facts *hw, const int64_t *sym,
+                        syn_variant *out, size_t cap)
 {
     syn_form f;
     const syn_template *t;
     if (syn_match(p, &t, NULL) != RTX_OK || syn_form_of(p, &f, NULL) != RTX_OK)
         return 0;
-    listing l = {.s = {p, &f, NULL, isa, sym}, .t = t, .out = out, .cap = cap};
+    listing l = {
+        .s = {.p = p, .f = &f, .isa = isa, .sym = sym, .hw = hw}, .t = t, .out = out, .cap = cap};
     syn_variant v;
     for (uint32_t k = 0; seed_at(&l.s, t, &k, &v);)
         add(&l, &v);

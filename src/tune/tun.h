@@ -129,6 +129,7 @@ typedef struct tun_curve {
     double bytes[24], gbps[24];
     int n;
 } tun_curve;
+#define TUN_CLIFFS 8
 typedef struct tun_hw {
     char cpu[64];
     int cores;
@@ -140,10 +141,15 @@ typedef struct tun_hw {
     int cliff_vectors;                    /* accumulators before the register cliff */
     int64_t l1_bytes, l2_bytes, l3_bytes; /* knees of the measured curve */
     tun_curve read_curve;
+    double cliff_gflops[TUN_CLIFFS]; /* with 8, 12, 14, 16, 20, 24, 28, 32 accumulators */
+    double sentinel[2];              /* median GFLOP/s and GB/s beside the rounds */
+    double spread; /* how far those lie below the best, the worse of the two: 0 = undisturbed */
+    int rounds;
 } tun_hw;
 RTX_MUST_CHECK rtx_status tun_profile(const char *cache, bool redo, tun_hw *out,
                                       rtx_err *err); /* ≤ 10 s when measured */
 void tun_profile_json(const tun_hw *hw, base_buf *out);
+hw_facts tun_hw_facts(const tun_hw *hw);
 
 /* ---- cache (tun_cache.c) ---- */
 typedef struct tun_cache_stat {

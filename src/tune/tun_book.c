@@ -34,6 +34,16 @@ static void add_origin(const tun_session *s, tun_key *k, const syn_template *t)
         snprintf(k->compiler, sizeof k->compiler, "%s", s->cc.version);
 }
 
+/* The facts that the variants depend on, as they were seen. */
+static void add_facts(const tun_session *s, tun_key *k, const syn_problem *p)
+{
+    uint32_t read = syn_facts_read(p, s->opt->isa);
+    for (int f = 0; f < HW_FACTS; f++)
+        if (read >> f & 1)
+            add_int(k, hw_fact_name((hw_fact)f),
+                    hw_fact_value(s->known ? &s->facts : NULL, s->opt->isa, (hw_fact)f));
+}
+
 static void spot_key(const tun_session *s, const tun_job *j, tun_spot *p)
 {
     tun_key *k = &p->key;
@@ -48,6 +58,8 @@ static void spot_key(const tun_session *s, const tun_job *j, tun_spot *p)
     add_origin(s, k, j->templ);
     tun_key_add(k, "cpu", s->hw.cpu);
     add_int(k, "cores", s->hw.cores);
+    add_facts(s, k, j->item->problem);
+    tun_key_add(k, "model", TUN_MODEL);
     tun_key_add(k, "search", s->opt->mode == TUN_FULL ? "full" : "quick");
     tun_key_add(k, "strategy", s->opt->strategy ? s->opt->strategy : "bandit");
     tun_key_add(k, "variants hook",
@@ -320,6 +332,8 @@ static void put_verdict(base_buf *b, const tun_spot *p, uint32_t v, double ns)
         snprintf(text, sizeof text, "within tie band (%.1f%% slower)", 100 * (ns / p->ns - 1));
     else if (ns > 0)
         snprintf(text, sizeof text, "slower: %.2fx", ns / p->ns);
+    else if (p->job->state[v] == TUN_PRUNED)
+        snprintf(text, sizeof text, "pruned: predicted %.1fx", p->job->least[v]);
     else if (p->predicted && p->predicted[v] > 0)
         snprintf(text, sizeof text, "pruned: predicted %.1fx from the next smaller size",
                  p->predicted[v]);

@@ -192,6 +192,7 @@ typedef struct tun_timer {
     double seconds;
 } tun_timer;
 
+const tun_clock *tun_real_clock(void);
 void tun_timer_init(tun_timer *t, tun_worker *w, fmt_isa isa);
 /* ns of one call, from one sample of about least_ns. DEVICE: crash or hang, twice. INVALID: three samples that
  * cannot be believed (the child's clock disagrees with ours, or it stalls). */
@@ -202,7 +203,13 @@ bool tun_sentinel_ok(tun_timer *t);
 
 /* ---- tun_search.c: which variants to try ---- */
 
-typedef enum tun_state { TUN_UNSEEN, TUN_ASKED, TUN_GOOD, TUN_BAD } tun_state;
+typedef enum tun_state {
+    TUN_UNSEEN,
+    TUN_ASKED,
+    TUN_GOOD,
+    TUN_BAD,
+    TUN_PRUNED /* asked for, but predicted hopeless: not compiled */
+} tun_state;
 
 typedef struct tun_space { /* variants of one problem in canonical order, seeds first */
     const syn_variant *variant;
@@ -210,6 +217,7 @@ typedef struct tun_space { /* variants of one problem in canonical order, seeds 
     double *score;  /* geometric mean over points of time / best time of the point; 0 = not timed */
     uint32_t n, n_seeds;
     uint64_t rng;
+    const double *guess; /* predicted time / best prediction; NULL = no model */
 } tun_space;
 
 /* Choose up to `want` unseen variants; returns how many. They become TUN_ASKED. */
@@ -219,6 +227,32 @@ typedef struct tun_strategy {
 } tun_strategy;
 const tun_strategy *tun_strategy_table(size_t *out_count);
 const tun_strategy *tun_strategy_find(const char *name); /* NULL if unknown */
+
+/* ---- tun_model.c: what the facts say beforehand ---- */
+
+#define TUN_MODEL    "1" /* raise it with the formula: part of every key */
+#define TUN_HOPELESS 2.0 /* predicted times the best prediction */
+#define TUN_TIMED_LEAST                                                                            \
+    8               /* candidates that a gemm or attention key above 1 MFLOP must have timed */
+#define TUN_KEEP 16 /* variants of a problem that pruning leaves at least */
+
+typedef enum tun_model_kind { TUN_MODEL_NONE, TUN_MODEL_GEMM, TUN_MODEL_ATTENTION } tun_model_kind;
+typedef struct tun_model { /* one problem at one size */
+    tun_model_kind kind;
+    double size[5]; /* gemm: B M N K; attention: B H SQ SK D */
+    bool packed;    /* weights stream from memory */
+} tun_model;
+void tun_model_open(const syn_problem *p, const syn_template *t, const int64_t *sym,
+                    tun_model *out);
+/* ns of one call; 0 = no prediction. */
+double tun_model_ns(const tun_model *q, const tun_hw *hw, fmt_isa isa, const syn_variant *v,
+                    int ways);
+/* Of the variants in list, those hopeless at every size (least, one a variant; NULL = no model) become TUN_PRUNED and leave
+ * it; seeds stay, and at least TUN_KEEP variants of the space. Returns how many stay. */
+uint32_t tun_model_prune(tun_space *s, const double *least, uint32_t *list, uint32_t n);
+/* Where some, but fewer than TUN_TIMED_LEAST are good: ask for the best predicted ones among those left out. Returns how
+ * many. None good: the problem itself is at fault. */
+uint32_t tun_model_reopen(tun_space *s, const double *least);
 
 /* Samples of one candidate at one point. */
 typedef struct tun_samples {
@@ -275,7 +309,17 @@ rtx_status tun_entry_check(const void *data, size_t bytes, const tun_key *k,
 
 /* ---- tun_profile.c ---- */
 
-RTX_MUST_CHECK rtx_status tun_profile_with(tun_worker *w, tun_cache *c, fmt_isa isa, bool redo,
-                                           tun_hw *out, rtx_err *err);
+typedef struct tun_prober { /* who measures: the worker, or a test */
+    rtx_status (*ask)(void *ctx, fmt_work_probe what, int64_t a, int64_t b, fmt_work_rep *out,
+                      rtx_err *err);
+    void *ctx;
+    const tun_clock *clock;
+    tun_origin origin;
+} tun_prober;
+tun_prober tun_prober_of(tun_worker *w, const tun_clock *clock);
+/* From the cache; with `by` also measured, where there is none, it is outdated, or redo. by NULL: NOT_FOUND without one.
+ * INVALID: the prober's origin is not real; nothing is stored. */
+RTX_MUST_CHECK rtx_status tun_profile_with(const tun_prober *by, tun_cache *c, fmt_isa isa,
+                                           bool redo, tun_hw *out, rtx_err *err);
 
 #endif

@@ -11,11 +11,15 @@
 #define STALL       50.0 /* mean call over first call: it changes its mind after some calls */
 #define STALL_NS    1e6
 
-static const tun_clock monotonic = {base_now_ns, true};
+const tun_clock *tun_real_clock(void)
+{
+    static const tun_clock monotonic = {base_now_ns, true};
+    return &monotonic;
+}
 
 void tun_timer_init(tun_timer *t, tun_worker *w, fmt_isa isa)
 {
-    *t = (tun_timer){.worker = w, .clock = &monotonic, .isa = isa};
+    *t = (tun_timer){.worker = w, .clock = tun_real_clock(), .isa = isa};
 }
 
 static uint8_t fill_of(const tun_operand *o)

@@ -4,11 +4,10 @@
 
 #define UNIT_KERNELS                                                                               \
     8 /* kernels of one problem in a compilation unit: 50-75 ms, then 8-15 ms each */
-#define SCREEN_NS   UINT64_C(1000000)
-#define CONFIRM_NS  UINT64_C(2000000)
-#define DROP        3.0  /* a screened candidate this much slower is not timed at larger sizes */
-#define TIMED_LEAST 8    /* candidates that a gemm or attention key above 1 MFLOP must have timed */
-#define WAYS_GAIN   0.97 /* more threads must be this much faster to be used */
+#define SCREEN_NS  UINT64_C(1000000)
+#define CONFIRM_NS UINT64_C(2000000)
+#define DROP       3.0  /* a screened candidate this much slower is not timed at larger sizes */
+#define WAYS_GAIN  0.97 /* more threads must be this much faster to be used */
 
 /* ---- clocks ---- */
 
@@ -318,7 +317,7 @@ static bool hopeless(tun_spot *p, uint32_t v)
 {
     const tun_spot *q = smaller(p);
     uint32_t left, timed = timed_count(p, &left);
-    if (!q || v == p->base || timed + left <= TIMED_LEAST)
+    if (!q || v == p->base || timed + left <= TUN_TIMED_LEAST)
         return false;
     double best = best_ns(q), ns = tun_spot_ns(q, v, NULL);
     if (!(best > 0 && ns > DROP * best))

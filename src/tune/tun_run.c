@@ -41,7 +41,10 @@ static void drop_space(tun_job *j)
     base_free(j->cands);
     base_free(j->state);
     base_free(j->score);
+    base_free(j->guess);
+    base_free(j->least);
     base_free(j->variants);
+    j->guess = j->least = NULL;
     j->cands = NULL;
     j->state = NULL;
     j->score = NULL;
@@ -74,7 +77,8 @@ static rtx_status list_variants(tun_session *s, tun_job *j, bool full, rtx_err *
     if (full) {
         AUTO_FREE syn_variant *list = NULL;
         TRY_ALLOC(list = base_zalloc_array(BASE_TAG_TUNE, SPACE_MAX, sizeof *list), err);
-        size_t n = syn_variant_list(it->problem, s->opt->isa, big, list, SPACE_MAX);
+        size_t n = syn_variant_list(it->problem, s->opt->isa, s->known ? &s->facts : NULL, big,
+                                    list, SPACE_MAX);
         for (size_t i = 0; i < n; i++)
             add_variant(j, &list[i]);
     }
@@ -117,6 +121,54 @@ static rtx_status make_space(tun_session *s, tun_job *j, bool full, rtx_err *err
         j->spots[k].base = base == FMT_NONE ? 0 : base;
     }
     return RTX_OK;
+}
+
+/* ---- tools and facts ---- */
+
+static void use_profile(tun_session *s, const tun_hw *hw)
+{
+    s->hw = *hw;
+    s->facts = tun_hw_facts(hw);
+    s->known = true;
+}
+
+/* A worker, and the profile that it agrees with. */
+static rtx_status open_tools(tun_session *s, rtx_err *err)
+{
+    tun_hw hw;
+    if (!s->have_worker) {
+        TRY(tun_worker_open(&s->worker, err));
+        s->have_worker = true;
+        tun_timer_init(&s->timer, &s->worker, s->opt->isa);
+        s->origin = (tun_origin){.real_clock = s->timer.clock->real, .real_device = true};
+    }
+    if (s->checked)
+        return RTX_OK;
+    TRY(tun_tick(s, "profile", "cpu", 0, 1, err));
+    tun_prober by = tun_prober_of(&s->worker, s->timer.clock);
+    TRY(tun_profile_with(&by, &s->cache, s->opt->isa, false, &hw, err));
+    use_profile(s, &hw);
+    s->checked = true;
+    tun_lap(s, &s->report->other_s);
+    return RTX_OK;
+}
+
+/* Before any key is made. Where nothing can be measured, keys are those of an unknown machine; what is in the way is said
+ * once something must be measured. */
+static rtx_status learn_facts(tun_session *s, rtx_err *err)
+{
+    tun_hw hw;
+    rtx_err why = {0};
+    rtx_status status = RTX_OK;
+    if (tun_profile_with(NULL, &s->cache, s->opt->isa, false, &hw, NULL) == RTX_OK)
+        use_profile(s, &hw);
+    else if (s->have_cc)
+        status = open_tools(s, &why);
+    if (status != RTX_CANCELLED && status != RTX_NOMEM)
+        return RTX_OK;
+    if (err)
+        *err = why;
+    return status;
 }
 
 static rtx_status init_job(tun_session *s, tun_job *j, tun_item *it, rtx_err *err)
@@ -180,6 +232,7 @@ static rtx_status open_session(tun_session *s, tun_item *items, uint32_t n, rtx_
     s->have_cc = tun_cc_open(&s->cc, &s->cc_why) == RTX_OK;
     s->hw.cores = base_cpu_count();
     snprintf(s->hw.cpu, sizeof s->hw.cpu, "%s", dev_cpu_get()->name);
+    TRY(learn_facts(s, err));
     TRY_ALLOC(s->jobs = base_zalloc_array(BASE_TAG_TUNE, MAX(n, 1), sizeof *s->jobs), err);
     for (uint32_t i = 0; i < n; i++) {
         s->n_jobs = i + 1;
@@ -231,6 +284,29 @@ static rtx_status look_up(tun_session *s, bool *out_missing, rtx_err *err)
     return RTX_OK;
 }
 
+/* The worker found another machine than the kept profile says: other keys, other answers. */
+static rtx_status look_up_again(tun_session *s, bool *out_missing, rtx_err *err)
+{
+    s->report->keys = s->report->hits = 0;
+    *out_missing = false;
+    for (uint32_t i = 0; i < s->n_jobs; i++) {
+        tun_job *j = &s->jobs[i];
+        for (uint32_t k = 0; k < j->n_spots; k++)
+            tun_key_done(&j->spots[k].key);
+        j->missing = false;
+        TRY(tun_book_keys(s, j, err));
+    }
+    return look_up(s, out_missing, err);
+}
+
+static bool same_facts(const hw_facts *a, const hw_facts *b, fmt_isa isa)
+{
+    for (int f = 0; f < HW_FACTS; f++)
+        if (hw_fact_value(a, isa, (hw_fact)f) != hw_fact_value(b, isa, (hw_fact)f))
+            return false;
+    return true;
+}
+
 /* ---- searching ---- */
 
 static rtx_status room_for_samples(tun_session *s, rtx_err *err)
@@ -248,14 +324,30 @@ static rtx_status room_for_samples(tun_session *s, rtx_err *err)
             TRY_ALLOC(p->predicted = base_zalloc_array(BASE_TAG_TUNE, n, sizeof *p->predicted),
                       err);
         }
+    for (uint32_t i = 0; i < s->n_jobs; i++)
+        if (s->jobs[i].missing)
+            TRY(tun_model_guess(s, &s->jobs[i], err));
     return RTX_OK;
+}
+
+/* What the strategy wants, less what is predicted hopeless; in its place more is asked for. */
+static uint32_t ask_for(const tun_strategy *how, tun_job *j, uint32_t want)
+{
+    uint32_t asked = 0, out[SPACE_MAX];
+    for (int again = 0; again < 8 && asked < want; again++) {
+        uint32_t n = how->propose(&j->space, MIN(want - asked, SPACE_MAX), out);
+        if (n == 0)
+            break;
+        asked += tun_model_prune(&j->space, j->least, out, n);
+    }
+    return asked;
 }
 
 /* Ask each job with open sizes for more candidates. Returns how many were asked for in all. */
 static uint32_t propose(tun_session *s, bool first)
 {
     const tun_strategy *how = tun_strategy_find(s->opt->strategy ? s->opt->strategy : "bandit");
-    uint32_t asked = 0, out[SPACE_MAX];
+    uint32_t asked = 0;
     for (uint32_t i = 0; i < s->n_jobs; i++) {
         tun_job *j = &s->jobs[i];
         uint32_t want = first ? j->anchor ? FIRST_ANCHOR : FIRST_OTHER : j->anchor ? MOVES : 0;
@@ -267,7 +359,7 @@ static uint32_t propose(tun_session *s, bool first)
         if (s->opt->mode == TUN_FULL)
             want *= 3;
         if (want)
-            asked += how->propose(&j->space, want, out);
+            asked += ask_for(how, j, want);
     }
     return asked;
 }
@@ -301,11 +393,23 @@ static rtx_status try_candidates(tun_session *s, rtx_err *err)
     return tun_phase_screen(s, 0.55 * s->budget_s, err);
 }
 
+/* Candidates in place of those that validation rejected, where too few are left. */
+static uint32_t fill_up(tun_session *s)
+{
+    uint32_t asked = 0;
+    for (uint32_t i = 0; i < s->n_jobs; i++)
+        if (s->jobs[i].missing && s->jobs[i].anchor && !s->opt->variants)
+            asked += tun_model_reopen(&s->jobs[i].space, s->jobs[i].least);
+    return asked;
+}
+
 static rtx_status search(tun_session *s, rtx_err *err)
 {
     TRY(room_for_samples(s, err));
     (void)propose(s, true);
     TRY(try_candidates(s, err));
+    for (int again = 0; again < 3 && fill_up(s); again++)
+        TRY(try_candidates(s, err));
     uint32_t rounds = s->opt->mode == TUN_FULL ? 1000 : 1;
     for (uint32_t r = 0; r < rounds && tun_elapsed(s) < 0.40 * s->budget_s; r++) {
         double before = standing(s);
@@ -318,20 +422,6 @@ static rtx_status search(tun_session *s, rtx_err *err)
     }
     TRY(tun_phase_confirm(s, 0.75 * s->budget_s, err));
     return tun_phase_seal(s, err);
-}
-
-static rtx_status open_tools(tun_session *s, rtx_err *err)
-{
-    TRY(tun_worker_open(&s->worker, err));
-    s->have_worker = true;
-    tun_timer_init(&s->timer, &s->worker, s->opt->isa);
-    s->origin = (tun_origin){.real_clock = s->timer.clock->real, .real_device = true};
-    tun_hw hw;
-    TRY(tun_tick(s, "profile", "cpu", 0, 1, err));
-    TRY(tun_profile_with(&s->worker, &s->cache, s->opt->isa, false, &hw, err));
-    s->hw = hw;
-    tun_lap(s, &s->report->other_s);
-    return RTX_OK;
 }
 
 /* ---- results ---- */
@@ -420,6 +510,7 @@ static rtx_status record(tun_session *s, rtx_err *err)
             if (p->hit || p->winner == FMT_NONE || !s->jobs[i].cands[p->winner].sealed)
                 continue;
             TRY(tun_book_candidates(p, &p->evidence, err));
+            tun_model_log(s, p);
             p->done = true;
             if (p->ns > 0)
                 tun_book_store(s, p);
@@ -453,8 +544,13 @@ static rtx_status search_missing(tun_session *s, rtx_err *trouble, rtx_err *err)
         *trouble = s->cc_why;
         return RTX_OK;
     }
+    const bool known = s->known;
+    const hw_facts before = s->facts;
+    bool missing = true;
     rtx_status status = open_tools(s, trouble);
-    if (status == RTX_OK)
+    if (status == RTX_OK && !same_facts(known ? &before : NULL, &s->facts, s->opt->isa))
+        status = look_up_again(s, &missing, trouble);
+    if (status == RTX_OK && missing)
         status = search(s, trouble);
     if (status == RTX_COMPILE || status == RTX_NOT_FOUND || status == RTX_UNSUPPORTED ||
         status == RTX_IO) {

@@ -49,6 +49,8 @@ struct tun_job {
     syn_variant *variants;
     uint8_t *state;
     double *score;
+    double *guess,
+        *least; /* predicted time / best prediction: mean and least over open spots; NULL = no model */
     tun_cand *cands;         /* one a variant */
     tun_validator validator; /* references are made once */
     tun_space space;
@@ -72,6 +74,9 @@ typedef struct tun_session {
     bool have_worker;
     tun_timer timer;
     tun_hw hw;
+    hw_facts facts;
+    bool known;   /* facts are of a profile, kept or measured */
+    bool checked; /* and this run's worker agrees */
     tun_origin origin;
     tun_job *jobs;
     uint32_t n_jobs;
@@ -97,6 +102,10 @@ rtx_status tun_book_evidence(const tun_job *j, char **out,
                              rtx_err *err); /* JSON object of the item */
 uint8_t *tun_blob_keep(tun_session *s, const void *bytes,
                        size_t n); /* copy that lives with the session */
+
+/* ---- tun_model.c: predictions of a job's variants at its open spots ---- */
+rtx_status tun_model_guess(const tun_session *s, tun_job *j, rtx_err *err);
+void tun_model_log(const tun_session *s, const tun_spot *p); /* what it was worth, at RTX_DEBUG=4 */
 
 /* ---- tun_phase.c: compile, validate, time ---- */
 rtx_status tun_phase_compile(tun_session *s,

@@ -176,7 +176,7 @@ static void test_variants(void **state)
         for (int isa = FMT_ISA_V2; isa <= FMT_ISA_V4; isa++) {
             test_case *c = case_new((case_family)f, false, false, &r);
             syn_variant list[64], d;
-            size_t n = syn_variant_list(c->p, (fmt_isa)isa, NULL, list, COUNT_OF(list));
+            size_t n = syn_variant_list(c->p, (fmt_isa)isa, NULL, NULL, list, COUNT_OF(list));
             syn_variant_default(c->p, (fmt_isa)isa, NULL, &d);
             assert_true(n >= 1 && n <= COUNT_OF(list));
             assert_memory_equal(list[0].value, d.value, sizeof d.value);
@@ -195,6 +195,38 @@ static void test_variants(void **state)
                 assert_true(n == COUNT_OF(list));
             case_free(c);
         }
+}
+
+static void test_facts(void **state)
+{
+    (void)state;
+    const hw_facts none = {0},
+                   hw = {.cliff_vectors = 20, .l1_bytes = 48 << 10, .l2_bytes = 700 << 10};
+    assert_int_equal(hw_fact_value(NULL, FMT_ISA_V4, HW_CLIFF), 32);
+    assert_int_equal(hw_fact_value(&none, FMT_ISA_V3, HW_CLIFF), 14);
+    assert_int_equal(hw_fact_value(&hw, FMT_ISA_V4, HW_CLIFF), 20);
+    assert_int_equal(hw_fact_value(&hw, FMT_ISA_V3, HW_CLIFF),
+                     16); /* there are no more registers */
+    assert_int_equal(hw_fact_value(&hw, FMT_ISA_V4, HW_L1), 64 << 10);
+    assert_int_equal(hw_fact_value(&hw, FMT_ISA_V4, HW_L2), 512 << 10);
+    assert_int_equal(hw_fact_value(NULL, FMT_ISA_V4, HW_L2), 1 << 20);
+    assert_int_equal(hw_fact_value(&hw, FMT_ISA_V4, HW_L3), 32 << 20);
+
+    rng r = {3};
+    test_case *c = case_new(CASE_GEMM, false, false, &r);
+    syn_variant list[64], before, after;
+    const uint32_t mr = 0, np = 1;
+    syn_variant_default(c->p, FMT_ISA_V4, NULL, &before);
+    size_t n = syn_variant_list(c->p, FMT_ISA_V4, &hw, NULL, list, COUNT_OF(list));
+    assert_true(n > 0);
+    for (size_t i = 0; i < n; i++) {
+        assert_true(list[i].value[mr] * list[i].value[np] <= 20 * 7 / 8);
+        assert_true(syn_variant_legal(c->p, &list[i], FMT_ISA_V4, NULL));
+    }
+    syn_variant_default(c->p, FMT_ISA_V4, NULL, &after); /* knows no machine */
+    assert_memory_equal(before.value, after.value, sizeof before.value);
+    assert_int_equal(syn_facts_read(c->p, FMT_ISA_V4), 1u << HW_L2 | 1u << HW_CLIFF);
+    case_free(c);
 }
 
 static void test_packing(void **state)
@@ -311,6 +343,7 @@ int main(void)
         cmocka_unit_test(test_every_level_has_the_set),
         cmocka_unit_test(test_expressions),
         cmocka_unit_test(test_variants),
+        cmocka_unit_test(test_facts),
         cmocka_unit_test(test_packing),
         cmocka_unit_test(test_cost_and_measure),
         cmocka_unit_test(test_bad_index_traps),

@@ -29,7 +29,7 @@ static tun_space fresh(void)
             (syn_variant){.templ = &templ, .value = {i / 36 + 1, i / 6 % 6 + 1, i % 6 + 1}};
     memset(state, 0, sizeof state);
     memset(score, 0, sizeof score);
-    return (tun_space){variants, state, score, N, 2, 42};
+    return (tun_space){variants, state, score, N, 2, 42, NULL};
 }
 
 /* Run a strategy for a number of trials; the best cost that it found. */
