@@ -11,6 +11,26 @@
 
 typedef enum tun_mode { TUN_QUICK, TUN_FULL } tun_mode;
 
+/* ---- hardware facts, kept in the cache ---- */
+typedef struct tun_curve {
+    double bytes[24], gbps[24];
+    int n;
+} tun_curve;
+typedef struct tun_hw {
+    char cpu[64];
+    int cores;
+    fmt_isa isa;
+    double fma_gflops[2];                 /* 1 thread, all threads */
+    double read_gbps[2];                  /* memory, 1 thread and all */
+    double latency_ns;                    /* memory load */
+    double handoff_ns, wake_ns;           /* barrier while spinning; waking a parked worker */
+    int cliff_vectors;                    /* accumulators before the register cliff */
+    int64_t l1_bytes, l2_bytes, l3_bytes; /* knees of the measured curve */
+    tun_curve read_curve;
+} tun_hw;
+
+/* ---- a run ---- */
+
 typedef struct tun_progress {
     const char *stage, *op;
     uint32_t done, total;
@@ -34,6 +54,8 @@ typedef struct tun_options {
                        size_t cap);
     void *variants_ctx;
     const char *variants_name;
+    const tun_hw *hw; /* facts of a run before this one; NULL = from the cache, else measured */
+    bool quiet;       /* trouble with the cache was told before */
 } tun_options;
 
 /* One size at which a problem is tuned. */
@@ -80,6 +102,8 @@ typedef struct tun_report {
     double wall_s, compile_s, validate_s, measure_s,
         other_s; /* the ledger: parts sum to ≥ 95 % of wall */
     uint32_t warnings;
+    double budget_s;   /* what the run could spend */
+    tun_hw hw;         /* n 0 in its curve: nothing had to be measured, so nobody asked */
     char stopped[240]; /* why the search ended early, for the caller's warning; "" = it did not */
 } tun_report;
 
@@ -91,26 +115,17 @@ RTX_MUST_CHECK rtx_status tun_run(tun_item *items, uint32_t n_items, const tun_o
 void tun_result_done(tun_result *r);
 bool tun_have_compiler(char *out_version, size_t cap, rtx_err *why);
 
-/* ---- hardware facts (tun_profile.c), kept in the cache ---- */
-typedef struct tun_curve {
-    double bytes[24], gbps[24];
-    int n;
-} tun_curve;
-typedef struct tun_hw {
-    char cpu[64];
-    int cores;
-    fmt_isa isa;
-    double fma_gflops[2];                 /* 1 thread, all threads */
-    double read_gbps[2];                  /* memory, 1 thread and all */
-    double latency_ns;                    /* memory load */
-    double handoff_ns, wake_ns;           /* barrier while spinning; waking a parked worker */
-    int cliff_vectors;                    /* accumulators before the register cliff */
-    int64_t l1_bytes, l2_bytes, l3_bytes; /* knees of the measured curve */
-    tun_curve read_curve;
-} tun_hw;
+/* ---- profile (tun_profile.c) ---- */
 RTX_MUST_CHECK rtx_status tun_profile(const char *cache, bool redo, tun_hw *out,
                                       rtx_err *err); /* ≤ 10 s when measured */
 void tun_profile_json(const tun_hw *hw, base_buf *out);
+
+/* ---- choices made from measured times (tun_choice.c) ---- */
+
+/* Kept in the cache under the question, and under all that the times depend on. get: the answer (base_free) or NULL. The
+ * caller vouches that the times are real. Trouble with the cache is silent: the run itself tells it. */
+char *tun_choice_get(const tun_options *opt, const char *question);
+void tun_choice_put(const tun_options *opt, const char *question, const char *answer);
 
 /* ---- cache (tun_cache.c) ---- */
 typedef struct tun_cache_stat {

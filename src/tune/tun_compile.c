@@ -356,7 +356,7 @@ rtx_status tun_cc_run(tun_cc *cc, tun_unit *units, size_t n, int parallel, uint6
     for (int running = 0; s == RTX_OK && (next < n || running > 0);) {
         while (next < n && running < parallel) {
             if (base_now_ns() > deadline_ns)
-                (void)FAIL(&units[next].err, LIMIT, "no time left to compile");
+                (void)FAIL(&units[next].err, CANCELLED, "no time left to compile");
             else if (begin(cc, &units[next], next))
                 running++;
             units[next].done = units[next].pid <= 0;

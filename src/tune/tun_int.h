@@ -65,7 +65,7 @@ RTX_MUST_CHECK rtx_status tun_cc_find(char *out_path, size_t cap,
 RTX_MUST_CHECK rtx_status tun_cc_open(tun_cc *cc, rtx_err *err);
 void tun_cc_close(tun_cc *cc); /* removes the scratch folder */
 /* Compile all units, `parallel` at a time. Failures of single units are in the units; COMPILE if the compiler hangs,
- * CANCELLED if *cancel became non-zero. Units not reached by deadline_ns have LIMIT. */
+ * CANCELLED if *cancel became non-zero. Units not reached by deadline_ns have CANCELLED: no verdict. */
 RTX_MUST_CHECK rtx_status tun_cc_run(tun_cc *cc, tun_unit *units, size_t n, int parallel,
                                      uint64_t deadline_ns, const volatile int *cancel,
                                      rtx_err *err);
@@ -234,6 +234,7 @@ typedef struct tun_cache {
     char root[400], env[40];
     bool on;
     bool warned;
+    bool quiet; /* trouble is no warning */
     uint32_t written, quarantined;
 } tun_cache;
 
@@ -255,6 +256,7 @@ typedef struct tun_origin {
 
 /* folder: NULL = default place, "" = none. Never fails: trouble is one warning and an uncached run. */
 void tun_cache_open(tun_cache *c, const char *folder, const char *cpu);
+void tun_cache_open_quiet(tun_cache *c, const char *folder, const char *cpu);
 /* Hit: payload (base_free). Miss: false and, if why is not NULL, "miss" or the first differing field. */
 bool tun_cache_get(tun_cache *c, tun_kind kind, const tun_key *k, char **out, size_t *out_bytes,
                    char *why, size_t cap);

@@ -174,7 +174,9 @@ static rtx_status open_session(tun_session *s, tun_item *items, uint32_t n, rtx_
     s->budget_s = s->opt->budget_s > 0       ? s->opt->budget_s
                   : s->opt->mode == TUN_FULL ? FULL_S
                                              : QUICK_S;
-    tun_cache_open(&s->cache, s->opt->cache, dev_cpu_get()->name);
+    s->report->budget_s = s->budget_s;
+    (s->opt->quiet ? tun_cache_open_quiet : tun_cache_open)(&s->cache, s->opt->cache,
+                                                            dev_cpu_get()->name);
     s->report->warnings += s->cache.warned;
     s->have_cc = tun_cc_open(&s->cc, &s->cc_why) == RTX_OK;
     s->hw.cores = base_cpu_count();
@@ -327,8 +329,11 @@ static rtx_status open_tools(tun_session *s, rtx_err *err)
     s->origin = (tun_origin){.real_clock = s->timer.clock->real, .real_device = true};
     tun_hw hw;
     TRY(tun_tick(s, "profile", "cpu", 0, 1, err));
-    TRY(tun_profile_with(&s->worker, &s->cache, s->opt->isa, false, &hw, err));
-    s->hw = hw;
+    if (s->opt->hw)
+        hw = *s->opt->hw;
+    else
+        TRY(tun_profile_with(&s->worker, &s->cache, s->opt->isa, false, &hw, err));
+    s->hw = s->report->hw = hw;
     tun_lap(s, &s->report->other_s);
     return RTX_OK;
 }

@@ -1,0 +1,602 @@
+/* The search for the cut, in order: what is fused and doubtful; the plans with one region cut; their new problems tuned in one
+ * run; then, region by region, the plan with it cut as well against the best so far. A plan's time is the sum over its steps at
+ * each combination of bucket sizes and threads; plans compare by the geometric mean of those sums. */
+#include "pipe_cut.h"
+#include "pipe_pin.h"
+#include "pipe_seal.h"
+#include <math.h>
+#include <stdlib.h>
+
+#define TRIALS_MAX 3
+#define NEIGHBOURS 4 /* candidates of a part, besides the static choice */
+/* Seconds, as a share of the first run's: for all trials, and again for the parts of what they chose. */
+#define BUDGET_SHARE   0.10
+#define BUDGET_LEAST_S 5.0  /* parts that are not compiled in time look slow */
+#define TIE            0.98 /* a cut must be this much faster */
+
+typedef struct region { /* of the first lowering; equal ones once */
+    const char *text, *name;
+    const char *why;
+    uint32_t uses;
+    double ns, saves;          /* over all sizes; predicted share of it that fusing saves */
+    double fused_ns, split_ns; /* of the program with and without it, where it was tried */
+    bool split;
+} region;
+
+typedef struct plan { /* one lowering and who serves its slots */
+    lower_result low;
+    pipe_tuned asked; /* without results */
+    tun_item **served;
+} plan;
+
+typedef struct search {
+    const pipe_cut *c;
+    const lower_result *low; /* the first lowering and its results */
+    const pipe_tuned *tuned;
+    fmt_hw hw;
+    region *regions;
+    uint32_t n_regions;
+    region *trial[TRIALS_MAX];
+    plan side[TRIALS_MAX]; /* with one trial cut each; they own points and problems of `fresh` */
+    uint32_t n_trials;
+    tun_item *fresh; /* problems that only the sides have */
+    const char **fresh_text;
+    uint32_t n_fresh;
+    bool tried; /* nothing but the budget kept the parts from being measured */
+} search;
+
+/* ---- plans ---- */
+
+static const char *text_of(const lower_result *low, uint32_t slot)
+{
+    return fmt_str_get(low->plan, low->plan->slots[slot].problem);
+}
+
+static bool same_points(const tun_item *a, const tun_item *b)
+{
+    bool same = a->n_points == b->n_points;
+    for (uint32_t i = 0; same && i < a->n_points; i++)
+        same = a->points[i].threads == b->points[i].threads &&
+               memcmp(a->points[i].sym, b->points[i].sym, sizeof a->points[i].sym) == 0;
+    return same;
+}
+
+static tun_item *find_item(const search *s, const char *text, const tun_item *asked)
+{
+    for (uint32_t i = 0; i < s->low->n_slots; i++)
+        if (strcmp(text_of(s->low, i), text) == 0 && same_points(&s->tuned->items[i], asked))
+            return &s->tuned->items[i];
+    for (uint32_t i = 0; i < s->n_fresh; i++)
+        if (strcmp(s->fresh_text[i], text) == 0 && same_points(&s->fresh[i], asked))
+            return &s->fresh[i];
+    return NULL;
+}
+
+static void plan_done(plan *p)
+{
+    pipe_tuned_done(&p->asked);
+    base_free(p->served);
+    lower_result_done(&p->low);
+}
+
+/* consts NULL: only to look at. Slots that nothing serves yet have NULL. */
+static rtx_status plan_open(const search *s, const lower_deny *deny, lower_consts *consts,
+                            plan *out, rtx_err *err)
+{
+    const pipe_cut *c = s->c;
+    TRY(lower_graph_cut(c->graph, LOWER_BAKED, deny, consts, &out->low, err));
+    TRY(pipe_tune_items(&out->low, c->buckets, c->opt, &out->asked, err));
+    TRY_ALLOC(out->served =
+                  base_zalloc_array(BASE_TAG_TUNE, out->low.n_slots + 1, sizeof *out->served),
+              err);
+    for (uint32_t i = 0; i < out->low.n_slots; i++)
+        out->served[i] = find_item(s, text_of(&out->low, i), &out->asked.items[i]);
+    return RTX_OK;
+}
+
+/* Time of one call of a slot; false when it is not known. */
+static bool slot_ns(const tun_item *it, const tun_point *p, double *out)
+{
+    for (uint32_t i = 0; it != NULL && it->result.picks != NULL && i < it->n_points; i++)
+        if (it->points[i].threads == p->threads &&
+            memcmp(it->points[i].sym, p->sym, sizeof p->sym) == 0) {
+            *out = it->result.picks[i].ns;
+            return *out > 0 && it->result.picks[i].kernel != FMT_NONE;
+        }
+    return false;
+}
+
+static bool plan_ns_at(const search *s, const plan *p, uint32_t combo, int threads, double *out)
+{
+    *out = p->low.plan->n_steps * pass_cost_step_ns(&s->hw, threads);
+    for (uint32_t i = 0; i < p->low.n_slots; i++) {
+        tun_point at;
+        double ns;
+        if (p->low.slots[i].uses == 0)
+            continue;
+        if (!pipe_point_at(&p->low, &p->low.slots[i], s->c->buckets, combo, &at))
+            return false;
+        at.threads = threads;
+        if (!slot_ns(p->served[i], &at, &ns))
+            return false;
+        *out += p->low.slots[i].uses * ns;
+    }
+    return *out > 0;
+}
+
+/* Geometric mean over sizes and threads; 0 = some time is not known. */
+static double plan_ns(const search *s, const plan *p)
+{
+    const pipe_options *o = s->c->opt;
+    uint32_t combos = pipe_combos(s->c->buckets);
+    double sum = 0, ns;
+    for (uint32_t k = 0; k < combos; k++)
+        for (int t = 0; t < o->n_threads; t++) {
+            if (!plan_ns_at(s, p, k, o->threads[t], &ns))
+                return 0;
+            sum += log(ns);
+        }
+    return exp(sum / (combos * (double)o->n_threads));
+}
+
+/* ---- what is doubtful ---- */
+
+static region *region_of(search *s, const lower_slot *slot)
+{
+    for (uint32_t i = 0; i < s->n_regions; i++)
+        if (strcmp(s->regions[i].text, slot->region) == 0)
+            return &s->regions[i];
+    region *r = &s->regions[s->n_regions++];
+    *r = (region){.text = slot->region, .name = fmt_str_get(s->low->plan, slot->name)};
+    return r;
+}
+
+/* Add what a slot takes at all sizes and threads, and what the model says that its fusion saves (left in saves as ns). */
+static bool weigh(search *s, uint32_t at)
+{
+    const lower_slot *slot = &s->low->slots[at];
+    const pipe_options *o = s->c->opt;
+    region *r = region_of(s, slot);
+    r->uses += slot->uses;
+    for (uint32_t k = 0; k < pipe_combos(s->c->buckets); k++)
+        for (int t = 0; t < o->n_threads; t++) {
+            tun_point p;
+            pass_work w;
+            double ns, fused, split;
+            if (!pipe_point_at(s->low, slot, s->c->buckets, k, &p))
+                return false;
+            p.threads = o->threads[t];
+            if (!slot_ns(&s->tuned->items[at], &p, &ns) ||
+                !lower_region_work(slot->problem, p.sym, &w))
+                return false;
+            w.threads = p.threads;
+            pass_cost(&s->hw, &w, &fused, &split);
+            r->ns += slot->uses * ns;
+            r->saves += slot->uses * (split - fused);
+        }
+    return true;
+}
+
+static int costliest_first(const void *a, const void *b)
+{
+    const region *x = a, *y = b;
+    return x->ns != y->ns ? (x->ns < y->ns) - (x->ns > y->ns) : strcmp(x->text, y->text);
+}
+
+static rtx_status list_regions(search *s, bool *out_known, rtx_err *err)
+{
+    TRY_ALLOC(s->regions =
+                  base_zalloc_array(BASE_TAG_TUNE, s->low->n_slots + 1, sizeof *s->regions),
+              err);
+    *out_known = true;
+    for (uint32_t i = 0; *out_known && i < s->low->n_slots; i++)
+        if (s->low->slots[i].region != NULL && s->low->slots[i].uses > 0)
+            *out_known = weigh(s, i);
+    qsort(s->regions, s->n_regions, sizeof *s->regions, costliest_first);
+    for (uint32_t i = 0; i < s->n_regions; i++) {
+        region *r = &s->regions[i];
+        r->saves /= MAX(r->ns, 1);
+        bool clear = r->saves >= PASS_COST_CLEAR;
+        r->why = clear ? "clear: fusing saves much" : "not among the costliest";
+        if (!clear && s->n_trials < TRIALS_MAX)
+            s->trial[s->n_trials++] = r;
+    }
+    return RTX_OK;
+}
+
+/* ---- trials ---- */
+
+static rtx_status add_fresh(search *s, const plan *p, rtx_err *err)
+{
+    uint32_t most = s->n_fresh + p->low.n_slots + 1;
+    tun_item *items = base_realloc(BASE_TAG_TUNE, s->fresh, most * sizeof *items);
+    TRY_ALLOC(items, err);
+    s->fresh = items;
+    const char **texts = base_realloc(BASE_TAG_TUNE, s->fresh_text, most * sizeof *texts);
+    TRY_ALLOC(texts, err);
+    s->fresh_text = texts;
+    for (uint32_t i = 0; i < p->low.n_slots; i++)
+        if (p->served[i] == NULL && p->asked.items[i].n_points > 0) {
+            s->fresh_text[s->n_fresh] = text_of(&p->low, i);
+            s->fresh[s->n_fresh++] = p->asked.items[i];
+        }
+    return RTX_OK;
+}
+
+static void add_report(tun_report *to, const tun_report *more)
+{
+    to->candidates += more->candidates;
+    to->rejected += more->rejected;
+    to->compiled += more->compiled;
+    to->wall_s += more->wall_s;
+    to->compile_s += more->compile_s;
+    to->validate_s += more->validate_s;
+    to->measure_s += more->measure_s;
+    to->other_s += more->other_s;
+}
+
+static bool listed(const syn_variant *list, size_t n, const syn_variant *v)
+{
+    for (size_t i = 0; i < n; i++)
+        if (memcmp(list[i].value, v->value, sizeof v->value) == 0)
+            return true;
+    return false;
+}
+
+/* The tuner's hook in trials: the static choice, and what won for the neighbours, costliest regions first. A part is the
+ * region less one operation, so that what suits the one suits the other nearly as well, at a fraction of a search's price. */
+static size_t neighbours(void *ctx, const syn_problem *p, fmt_isa isa, syn_variant *list, size_t n,
+                         size_t cap)
+{
+    const search *s = ctx;
+    size_t kept = MIN(n, 1), most = MIN(cap, 1 + NEIGHBOURS);
+    const syn_template *templ = n > 0 ? list[0].templ : NULL;
+    for (uint32_t t = 0; t <= s->n_trials; t++) /* the last round takes winners of any slot */
+        for (uint32_t i = 0; i < s->low->n_slots; i++) {
+            const char *text = s->low->slots[i].region;
+            const tun_result *r = &s->tuned->items[i].result;
+            if (t < s->n_trials && (text == NULL || strcmp(text, s->trial[t]->text) != 0))
+                continue;
+            for (uint32_t k = 0; k < r->n_kernels && kept < most; k++) {
+                const syn_variant *v = &r->kernels[k].variant;
+                if (v->templ == templ && !listed(list, kept, v) &&
+                    syn_variant_legal(p, v, isa, NULL))
+                    list[kept++] = *v; /* the space before kept is spent */
+            }
+        }
+    return kept;
+}
+
+/* The tuner on problems of parts. Its trouble is no failure but an answer, unless memory or the user ends it all. */
+static rtx_status tune_parts(const search *s, tun_item *items, uint32_t n, tun_options *to,
+                             tun_report *total, tun_report *out, bool *out_done, rtx_err *err)
+{
+    rtx_err why = {0};
+    *out = (tun_report){0};
+    *out_done = true;
+    to->budget_s = MAX(BUDGET_SHARE * total->budget_s, BUDGET_LEAST_S);
+    to->hw = total->hw.read_curve.n > 0 ? &total->hw : NULL;
+    rtx_status st =
+        n == 0 ? RTX_OK : (s->c->opt->tuner ? s->c->opt->tuner : tun_run)(items, n, to, out, &why);
+    add_report(total, out);
+    *out_done = st == RTX_OK && out->stopped[0] == 0;
+    if (!*out_done)
+        base_log(1, "cut: parts were not tuned: %s%s", why.text, out->stopped);
+    if (st != RTX_CANCELLED && st != RTX_NOMEM)
+        return RTX_OK;
+    if (err != NULL)
+        *err = why;
+    return st;
+}
+
+/* Both parts of each trial, in one run that leaves nothing in the cache: a later search there must not find so narrow a
+ * one's answers. */
+static rtx_status tune_fresh(search *s, tun_report *report, rtx_err *err)
+{
+    tun_options to = pipe_tun_options(s->c->opt);
+    tun_report got;
+    to.cache = "";
+    to.variants = neighbours;
+    to.variants_ctx = s;
+    to.variants_name = "neighbours";
+    TRY(tune_parts(s, s->fresh, s->n_fresh, &to, report, &got, &s->tried, err));
+    s->tried &= s->n_fresh == 0 || got.compiled > 0;
+    return RTX_OK;
+}
+
+static rtx_status make_sides(search *s, rtx_err *err)
+{
+    for (uint32_t i = 0; i < s->n_trials; i++) {
+        lower_deny deny = {{s->trial[i]->text}, 1};
+        TRY(plan_open(s, &deny, NULL, &s->side[i], err));
+        TRY(add_fresh(s, &s->side[i], err));
+    }
+    return RTX_OK;
+}
+
+static lower_deny denied(const search *s)
+{
+    lower_deny d = {0};
+    for (uint32_t i = 0; i < s->n_trials; i++)
+        if (s->trial[i]->split)
+            d.text[d.n++] = s->trial[i]->text;
+    return d;
+}
+
+/* Costliest first, each on top of what was cut before it. */
+static rtx_status choose(search *s, rtx_err *err)
+{
+    double best;
+    plan p = {0};
+    rtx_status st = plan_open(s, NULL, NULL, &p, err);
+    best = st == RTX_OK ? plan_ns(s, &p) : 0;
+    plan_done(&p);
+    for (uint32_t i = 0; st == RTX_OK && best > 0 && i < s->n_trials; i++) {
+        region *r = s->trial[i];
+        r->split = true;
+        lower_deny deny = denied(s);
+        p = (plan){0};
+        st = plan_open(s, &deny, NULL, &p, err);
+        double ns = st == RTX_OK ? plan_ns(s, &p) : 0;
+        plan_done(&p);
+        r->fused_ns = best;
+        r->split_ns = ns;
+        r->split = ns > 0 && ns < TIE * best;
+        r->why = ns == 0 ? "no time for its parts" : "measured";
+        best = r->split ? ns : best;
+    }
+    return st;
+}
+
+/* ---- results ---- */
+
+static rtx_status region_json(const region *r, json_t *all, rtx_err *err)
+{
+    json_t *o = json_pack("{s:s, s:s, s:i, s:f, s:f, s:s, s:s}", "region", r->name, "problem",
+                          r->text, "uses", (int)r->uses, "ns", r->ns, "saves", r->saves, "chosen",
+                          r->split ? "split" : "fused", "why", r->why);
+    if (o != NULL && r->split_ns > 0) {
+        json_object_set_new(o, "fused_ns", json_real(r->fused_ns));
+        json_object_set_new(o, "split_ns", json_real(r->split_ns));
+    }
+    return json_array_append_new(all, o) == 0 ? RTX_OK : FAIL(err, NOMEM, "out of memory");
+}
+
+static bool in_first(const search *s, const tun_item *it)
+{
+    return it >= s->tuned->items && it < s->tuned->items + s->tuned->n;
+}
+
+/* Kernels for what the chosen plan does not share with the first; from a search as wide as any. */
+static rtx_status tune_chosen(search *s, plan *p, tun_report *report, bool *out_done, rtx_err *err)
+{
+    AUTO_FREE tun_item *items = NULL;
+    AUTO_FREE uint32_t *slot = NULL;
+    uint32_t n = 0;
+    TRY_ALLOC(items = base_zalloc_array(BASE_TAG_TUNE, p->low.n_slots + 1, sizeof *items), err);
+    TRY_ALLOC(slot = base_zalloc_array(BASE_TAG_TUNE, p->low.n_slots + 1, sizeof *slot), err);
+    for (uint32_t i = 0; i < p->low.n_slots; i++)
+        if (p->low.slots[i].uses > 0 && !in_first(s, p->served[i])) {
+            slot[n] = i;
+            items[n++] = p->asked.items[i];
+        }
+    tun_options to = pipe_tun_options(s->c->opt);
+    tun_report got;
+    to.quiet = report->warnings > 0;
+    TRY(tune_parts(s, items, n, &to, report, &got, out_done, err));
+    report->keys += got.keys;
+    report->hits += got.hits;
+    for (uint32_t i = 0; i < n; i++) {
+        tun_result *r = &p->asked.items[slot[i]].result;
+        *r = items[i].result;
+        for (uint32_t k = 0; *out_done && k < items[i].n_points; k++)
+            *out_done = r->picks[k].kernel < r->n_kernels;
+    }
+    return RTX_OK;
+}
+
+/* The plan of what was chosen, with kernels; in trouble nothing is cut. */
+static rtx_status open_chosen(search *s, plan *out, tun_report *report, rtx_err *err)
+{
+    lower_deny deny = denied(s);
+    bool done = false;
+    if (deny.n == 0)
+        return RTX_OK;
+    TRY(plan_open(s, &deny, s->c->consts, out, err));
+    TRY(tune_chosen(s, out, report, &done, err));
+    for (uint32_t i = 0; !done && i < s->n_trials; i++)
+        if (s->trial[i]->split) {
+            s->trial[i]->split = false;
+            s->trial[i]->why = "faster cut, but its parts could not be tuned";
+            s->tried = false;
+        }
+    return RTX_OK;
+}
+
+/* The chosen plan takes the place of the first, and over from it what both use; the rest was never asked for. */
+static void take_plan(search *s, plan *p, lower_result *low, pipe_tuned *tuned, tun_report *report)
+{
+    for (uint32_t i = 0; i < p->low.n_slots; i++)
+        if (in_first(s, p->served[i])) {
+            p->asked.items[i].result = p->served[i]->result;
+            p->served[i]->result = (tun_result){0};
+        }
+    for (uint32_t i = 0; i < tuned->n; i++) {
+        const tun_item *it = &tuned->items[i];
+        for (uint32_t k = 0; it->result.picks != NULL && k < it->n_points; k++) {
+            report->keys--;
+            report->hits -= it->result.picks[k].cached;
+        }
+    }
+    pipe_tuned_done(tuned);
+    lower_result_done(low);
+    *tuned = p->asked;
+    *low = p->low;
+    p->asked = (pipe_tuned){0};
+    p->low = (lower_result){0};
+}
+
+static void search_done(search *s)
+{
+    for (uint32_t i = 0; i < s->n_fresh; i++)
+        tun_result_done(&s->fresh[i].result);
+    for (uint32_t i = 0; i < s->n_trials; i++)
+        plan_done(&s->side[i]);
+    base_free(s->fresh);
+    base_free(s->fresh_text);
+    base_free(s->regions);
+}
+
+static fmt_hw facts_of(const tun_hw *h)
+{
+    fmt_hw f = {.cores = h->cores,
+                .n_curve = MIN(h->read_curve.n, FMT_HW_CURVE),
+                .l1_bytes = h->l1_bytes,
+                .l2_bytes = h->l2_bytes,
+                .l3_bytes = h->l3_bytes,
+                .handoff_ns = h->handoff_ns};
+    memcpy(f.fma_gflops, h->fma_gflops, sizeof f.fma_gflops);
+    memcpy(f.read_gbps, h->read_gbps, sizeof f.read_gbps);
+    memcpy(f.curve_bytes, h->read_curve.bytes, sizeof f.curve_bytes);
+    memcpy(f.curve_gbps, h->read_curve.gbps, sizeof f.curve_gbps);
+    return f;
+}
+
+/* From times of the first cut to the choice. */
+static rtx_status run_search(search *s, lower_result *low, pipe_tuned *tuned, json_t *fusion,
+                             tun_report *report, rtx_err *err)
+{
+    bool known = false;
+    TRY(list_regions(s, &known, err));
+    if (!known)
+        return RTX_OK;
+    TRY(make_sides(s, err));
+    TRY(tune_fresh(s, report, err));
+    TRY(choose(s, err));
+    plan chosen = {0};
+    rtx_status st = open_chosen(s, &chosen, report, err);
+    for (uint32_t i = 0; st == RTX_OK && i < s->n_regions; i++)
+        st = region_json(&s->regions[i], fusion, err);
+    if (st == RTX_OK && denied(s).n > 0)
+        take_plan(s, &chosen, low, tuned, report);
+    plan_done(&chosen);
+    return st;
+}
+
+/* ---- replay ---- */
+
+/* The first lowering as text: with other problems, sizes or weights the question is another. */
+static rtx_status question_of(const pipe_cut *c, const lower_result *low, base_buf *out,
+                              rtx_err *err)
+{
+    base_buf_puts(out, "fusion cut 1\n");
+    for (uint32_t i = 0; i < low->n_slots; i++)
+        base_buf_printf(out, "%u %s\n", low->slots[i].uses, text_of(low, i));
+    for (uint32_t i = 0; i < low->n_slots; i++)
+        for (uint32_t k = 0; k < pipe_combos(c->buckets); k++) {
+            tun_point p;
+            bool ok = pipe_point_at(low, &low->slots[i], c->buckets, k, &p);
+            for (uint32_t j = 0; ok && j < low->slots[i].n_sym; j++)
+                base_buf_printf(out, "%lld ", (long long)p.sym[j]);
+            base_buf_puts(out, "\n");
+        }
+    for (int t = 0; t < c->opt->n_threads; t++)
+        base_buf_printf(out, "threads %d\n", c->opt->threads[t]);
+    return base_buf_ok(out, err);
+}
+
+static bool has_region(const lower_result *low, const char *text)
+{
+    for (uint32_t i = 0; text != NULL && i < low->n_slots; i++)
+        if (low->slots[i].region != NULL && strcmp(low->slots[i].region, text) == 0)
+            return true;
+    return false;
+}
+
+/* Cut as earlier choices say; those about other programs' regions go. */
+static rtx_status replay(const pipe_cut *c, const json_t *choices, lower_result *low,
+                         json_t *fusion, rtx_err *err)
+{
+    lower_deny deny = {0};
+    size_t i;
+    json_t *e;
+    json_array_foreach(choices, i, e)
+    {
+        const char *text = json_string_value(json_object_get(e, "problem")),
+                   *chosen = json_string_value(json_object_get(e, "chosen"));
+        if (!has_region(low, text) || chosen == NULL)
+            continue;
+        if (json_array_append(fusion, e) != 0)
+            return FAIL(err, NOMEM, "out of memory");
+        if (strcmp(chosen, "split") == 0 && deny.n < COUNT_OF(deny.text))
+            deny.text[deny.n++] = text;
+    }
+    if (deny.n == 0)
+        return RTX_OK;
+    lower_result other;
+    TRY(lower_graph_cut(c->graph, LOWER_BAKED, &deny, c->consts, &other, err));
+    lower_result_done(low);
+    *low = other;
+    return RTX_OK;
+}
+
+static rtx_status pinned(const pipe_cut *c, lower_result *low, json_t *fusion, rtx_err *err)
+{
+    pipe_pin pin;
+    TRY(pipe_pin_open(c->opt->pin, &pin, err));
+    rtx_status s = replay(c, pin.fusion, low, fusion, err);
+    pipe_pin_done(&pin);
+    return s;
+}
+
+/* Tune with every fusion, then search, and keep what was chosen where all of it was measured. */
+static rtx_status tune_and_search(const pipe_cut *c, const char *question, lower_result *low,
+                                  pipe_tuned *tuned, json_t *fusion, tun_report *report,
+                                  rtx_err *err)
+{
+    TRY(pipe_tune_slots(low, c->buckets, c->opt, tuned, report, err));
+    if (report->stopped[0])
+        return RTX_OK;
+    if (report->hw.read_curve.n == 0 &&
+        (c->opt->tuner || tun_profile(c->opt->cache, false, &report->hw, NULL) != RTX_OK))
+        return RTX_OK;
+    search s = {.c = c, .low = low, .tuned = tuned, .hw = facts_of(&report->hw)};
+    rtx_status st = run_search(&s, low, tuned, fusion, report, err);
+    bool keep = st == RTX_OK && s.tried && c->opt->tuner == NULL;
+    search_done(&s);
+    TRY(st);
+    if (!keep)
+        return RTX_OK;
+    tun_options to = pipe_tun_options(c->opt);
+    AUTO_BUF base_buf answer;
+    base_buf_init(&answer, BASE_TAG_TUNE, (size_t)4 << 20);
+    TRY(pipe_json_text(json_incref(fusion), JSON_COMPACT, &answer, err));
+    tun_choice_put(&to, question, answer.data);
+    return RTX_OK;
+}
+
+rtx_status pipe_cut_tune(const pipe_cut *c, lower_result *low, pipe_tuned *tuned,
+                         json_t **out_fusion, tun_report *report, rtx_err *err)
+{
+    const pipe_options *o = c->opt;
+    if (o->without & (PIPE_FUSION | PIPE_PARAMETERS))
+        return pipe_tune_slots(low, c->buckets, o, tuned, report, err);
+    json_t *fusion;
+    TRY_ALLOC(fusion = *out_fusion = json_array(), err);
+    if (o->pin != NULL) {
+        TRY(pinned(c, low, fusion, err));
+        return pipe_tune_slots(low, c->buckets, o, tuned, report, err);
+    }
+    AUTO_BUF base_buf question;
+    base_buf_init(&question, BASE_TAG_TUNE, (size_t)64 << 20);
+    TRY(question_of(c, low, &question, err));
+    tun_options to = pipe_tun_options(o);
+    AUTO_FREE char *answer = o->redo ? NULL : tun_choice_get(&to, question.data);
+    json_t *choices = answer ? json_loads(answer, 0, NULL) : NULL;
+    if (choices == NULL)
+        return tune_and_search(c, question.data, low, tuned, fusion, report, err);
+    rtx_status s = replay(c, choices, low, fusion, err);
+    json_decref(choices);
+    TRY(s);
+    return pipe_tune_slots(low, c->buckets, o, tuned, report, err);
+}
