@@ -1,6 +1,7 @@
-/* The search for the cut, in order: what is fused and doubtful; the plans with one region cut; their new problems tuned in one
- * run; then, region by region, the plan with it cut as well against the best so far. A plan's time is the sum over its steps at
- * each combination of bucket sizes and threads; plans compare by the geometric mean of those sums. */
+/* The search for the cut, in order: what is fused and doubtful; the lowerings with one region cut; regions and their parts timed
+ * in one run; then, region by region, the plan with it cut as well against the best so far; the parts of what was chosen tuned
+ * in earnest. A plan's time is the sum over its steps at one combination of bucket sizes and threads; plans compare by the
+ * geometric mean of those sums. */
 #include "pipe_cut.h"
 #include "pipe_pin.h"
 #include "pipe_seal.h"
@@ -8,7 +9,9 @@
 #include <stdlib.h>
 
 #define TRIALS_MAX 3
-#define NEIGHBOURS 4 /* candidates of a part, besides the static choice */
+#define SAMPLES    4  /* combinations of bucket sizes at which plans are compared */
+#define ITEMS_MAX  32 /* problems that are timed for it */
+#define NEIGHBOURS 3  /* candidates of each, besides the static choice */
 /* Seconds, as a share of the first run's: for all trials, and again for the parts of what they chose. */
 #define BUDGET_SHARE   0.10
 #define BUDGET_LEAST_S 5.0  /* parts that are not compiled in time look slow */
@@ -23,12 +26,6 @@ typedef struct region { /* of the first lowering; equal ones once */
     bool split;
 } region;
 
-typedef struct plan { /* one lowering and who serves its slots */
-    lower_result low;
-    pipe_tuned asked; /* without results */
-    tun_item **served;
-} plan;
-
 typedef struct search {
     const pipe_cut *c;
     const lower_result *low; /* the first lowering and its results */
@@ -37,11 +34,12 @@ typedef struct search {
     region *regions;
     uint32_t n_regions;
     region *trial[TRIALS_MAX];
-    plan side[TRIALS_MAX]; /* with one trial cut each; they own points and problems of `fresh` */
+    lower_result side[TRIALS_MAX]; /* with one trial cut each */
     uint32_t n_trials;
-    tun_item *fresh; /* problems that only the sides have */
-    const char **fresh_text;
-    uint32_t n_fresh;
+    uint32_t combo[SAMPLES], n_combos; /* sizes at which plans are compared */
+    tun_item *item; /* the trials' regions and their parts at these sizes; problems are borrowed */
+    const char **item_text;
+    uint32_t n_items;
     bool tried; /* nothing but the budget kept the parts from being measured */
 } search;
 
@@ -52,52 +50,10 @@ static const char *text_of(const lower_result *low, uint32_t slot)
     return fmt_str_get(low->plan, low->plan->slots[slot].problem);
 }
 
-static bool same_points(const tun_item *a, const tun_item *b)
+/* Time of one call at a point; false when it is not known. */
+static bool item_ns(const tun_item *it, const tun_point *p, double *out)
 {
-    bool same = a->n_points == b->n_points;
-    for (uint32_t i = 0; same && i < a->n_points; i++)
-        same = a->points[i].threads == b->points[i].threads &&
-               memcmp(a->points[i].sym, b->points[i].sym, sizeof a->points[i].sym) == 0;
-    return same;
-}
-
-static tun_item *find_item(const search *s, const char *text, const tun_item *asked)
-{
-    for (uint32_t i = 0; i < s->low->n_slots; i++)
-        if (strcmp(text_of(s->low, i), text) == 0 && same_points(&s->tuned->items[i], asked))
-            return &s->tuned->items[i];
-    for (uint32_t i = 0; i < s->n_fresh; i++)
-        if (strcmp(s->fresh_text[i], text) == 0 && same_points(&s->fresh[i], asked))
-            return &s->fresh[i];
-    return NULL;
-}
-
-static void plan_done(plan *p)
-{
-    pipe_tuned_done(&p->asked);
-    base_free(p->served);
-    lower_result_done(&p->low);
-}
-
-/* consts NULL: only to look at. Slots that nothing serves yet have NULL. */
-static rtx_status plan_open(const search *s, const lower_deny *deny, lower_consts *consts,
-                            plan *out, rtx_err *err)
-{
-    const pipe_cut *c = s->c;
-    TRY(lower_graph_cut(c->graph, LOWER_BAKED, deny, consts, &out->low, err));
-    TRY(pipe_tune_items(&out->low, c->buckets, c->opt, &out->asked, err));
-    TRY_ALLOC(out->served =
-                  base_zalloc_array(BASE_TAG_TUNE, out->low.n_slots + 1, sizeof *out->served),
-              err);
-    for (uint32_t i = 0; i < out->low.n_slots; i++)
-        out->served[i] = find_item(s, text_of(&out->low, i), &out->asked.items[i]);
-    return RTX_OK;
-}
-
-/* Time of one call of a slot; false when it is not known. */
-static bool slot_ns(const tun_item *it, const tun_point *p, double *out)
-{
-    for (uint32_t i = 0; it != NULL && it->result.picks != NULL && i < it->n_points; i++)
+    for (uint32_t i = 0; it->result.picks != NULL && i < it->n_points; i++)
         if (it->points[i].threads == p->threads &&
             memcmp(it->points[i].sym, p->sym, sizeof p->sym) == 0) {
             *out = it->result.picks[i].ns;
@@ -106,37 +62,64 @@ static bool slot_ns(const tun_item *it, const tun_point *p, double *out)
     return false;
 }
 
-static bool plan_ns_at(const search *s, const plan *p, uint32_t combo, int threads, double *out)
+/* What the trials measured, side by side, counts before what the first run did. */
+static bool problem_ns(const search *s, const char *text, const tun_point *p, double *out)
 {
-    *out = p->low.plan->n_steps * pass_cost_step_ns(&s->hw, threads);
-    for (uint32_t i = 0; i < p->low.n_slots; i++) {
+    for (uint32_t i = 0; i < s->n_items; i++)
+        if (strcmp(s->item_text[i], text) == 0)
+            return item_ns(&s->item[i], p, out);
+    for (uint32_t i = 0; i < s->low->n_slots; i++)
+        if (strcmp(text_of(s->low, i), text) == 0)
+            return item_ns(&s->tuned->items[i], p, out);
+    return false;
+}
+
+static bool plan_ns_at(const search *s, const lower_result *low, uint32_t combo, int threads,
+                       double *out)
+{
+    *out = low->plan->n_steps * pass_cost_step_ns(&s->hw, threads);
+    for (uint32_t i = 0; i < low->n_slots; i++) {
         tun_point at;
         double ns;
-        if (p->low.slots[i].uses == 0)
+        if (low->slots[i].uses == 0)
             continue;
-        if (!pipe_point_at(&p->low, &p->low.slots[i], s->c->buckets, combo, &at))
+        if (!pipe_point_at(low, &low->slots[i], s->c->buckets, combo, &at))
             return false;
         at.threads = threads;
-        if (!slot_ns(p->served[i], &at, &ns))
+        if (!problem_ns(s, text_of(low, i), &at, &ns))
             return false;
-        *out += p->low.slots[i].uses * ns;
+        *out += low->slots[i].uses * ns;
     }
     return *out > 0;
 }
 
-/* Geometric mean over sizes and threads; 0 = some time is not known. */
-static double plan_ns(const search *s, const plan *p)
+typedef struct timing {                         /* of one plan at the sampled sizes and threads */
+    double ns[SAMPLES * PIPE_VALUES_MAX], mean; /* geometric */
+    uint32_t n;                                 /* 0 = some time is not known */
+} timing;
+
+static timing plan_timing(const search *s, const lower_result *low)
 {
     const pipe_options *o = s->c->opt;
-    uint32_t combos = pipe_combos(s->c->buckets);
-    double sum = 0, ns;
-    for (uint32_t k = 0; k < combos; k++)
-        for (int t = 0; t < o->n_threads; t++) {
-            if (!plan_ns_at(s, p, k, o->threads[t], &ns))
-                return 0;
-            sum += log(ns);
+    timing t = {0};
+    double sum = 0;
+    for (uint32_t k = 0; k < s->n_combos; k++)
+        for (int i = 0; i < o->n_threads; i++) {
+            if (!plan_ns_at(s, low, s->combo[k], o->threads[i], &t.ns[t.n]))
+                return (timing){0};
+            sum += log(t.ns[t.n++]);
         }
-    return exp(sum / (combos * (double)o->n_threads));
+    t.mean = exp(sum / t.n);
+    return t;
+}
+
+/* Faster on the whole, and nearly everywhere: where a neighbour's load made the difference, it did so here and there. */
+static bool clearly_faster(const timing *now, const timing *before)
+{
+    uint32_t wins = 0;
+    for (uint32_t i = 0; i < now->n && i < before->n; i++)
+        wins += now->ns[i] < before->ns[i];
+    return now->n > 0 && before->n > 0 && now->mean < TIE * before->mean && 4 * wins >= 3 * now->n;
 }
 
 /* ---- what is doubtful ---- */
@@ -166,7 +149,7 @@ static bool weigh(search *s, uint32_t at)
             if (!pipe_point_at(s->low, slot, s->c->buckets, k, &p))
                 return false;
             p.threads = o->threads[t];
-            if (!slot_ns(&s->tuned->items[at], &p, &ns) ||
+            if (!item_ns(&s->tuned->items[at], &p, &ns) ||
                 !lower_region_work(slot->problem, p.sym, &w))
                 return false;
             w.threads = p.threads;
@@ -206,20 +189,77 @@ static rtx_status list_regions(search *s, bool *out_known, rtx_err *err)
 
 /* ---- trials ---- */
 
-static rtx_status add_fresh(search *s, const plan *p, rtx_err *err)
+/* The middle of each equal part of all combinations. */
+static void sample_sizes(search *s)
 {
-    uint32_t most = s->n_fresh + p->low.n_slots + 1;
-    tun_item *items = base_realloc(BASE_TAG_TUNE, s->fresh, most * sizeof *items);
-    TRY_ALLOC(items, err);
-    s->fresh = items;
-    const char **texts = base_realloc(BASE_TAG_TUNE, s->fresh_text, most * sizeof *texts);
-    TRY_ALLOC(texts, err);
-    s->fresh_text = texts;
-    for (uint32_t i = 0; i < p->low.n_slots; i++)
-        if (p->served[i] == NULL && p->asked.items[i].n_points > 0) {
-            s->fresh_text[s->n_fresh] = text_of(&p->low, i);
-            s->fresh[s->n_fresh++] = p->asked.items[i];
+    uint32_t all = pipe_combos(s->c->buckets);
+    s->n_combos = MIN(all, SAMPLES);
+    for (uint32_t k = 0; k < s->n_combos; k++)
+        s->combo[k] = (2 * k + 1) * all / (2 * s->n_combos);
+}
+
+static bool has_item(const search *s, const char *text)
+{
+    for (uint32_t i = 0; i < s->n_items; i++)
+        if (strcmp(s->item_text[i], text) == 0)
+            return true;
+    return false;
+}
+
+static rtx_status add_item(search *s, const lower_result *low, uint32_t slot, rtx_err *err)
+{
+    const pipe_options *o = s->c->opt;
+    if (has_item(s, text_of(low, slot)) || low->slots[slot].uses == 0)
+        return RTX_OK;
+    if (s->n_items == ITEMS_MAX)
+        return FAIL(err, LIMIT, "cutting regions makes more than %d new problems", ITEMS_MAX);
+    tun_point *points =
+        base_zalloc_array(BASE_TAG_TUNE, SAMPLES * (size_t)o->n_threads, sizeof *points);
+    TRY_ALLOC(points, err);
+    tun_item *it = &s->item[s->n_items];
+    *it = (tun_item){.problem = low->slots[slot].problem, .points = points};
+    s->item_text[s->n_items++] = text_of(low, slot);
+    for (uint32_t k = 0; k < s->n_combos; k++)
+        for (int t = 0; t < o->n_threads; t++) {
+            tun_point p;
+            bool ok = pipe_point_at(low, &low->slots[slot], s->c->buckets, s->combo[k], &p);
+            p.threads = o->threads[t];
+            if (ok && !pipe_point_known(points, it->n_points, &p))
+                points[it->n_points++] = p;
         }
+    return RTX_OK;
+}
+
+static uint32_t uses_of(const lower_result *low, const char *text)
+{
+    for (uint32_t i = 0; i < low->n_slots; i++)
+        if (strcmp(text_of(low, i), text) == 0)
+            return low->slots[i].uses;
+    return 0;
+}
+
+/* The slots of one lowering that another has not, or not as often. */
+static rtx_status add_difference(search *s, const lower_result *low, const lower_result *other,
+                                 rtx_err *err)
+{
+    for (uint32_t i = 0; i < low->n_slots; i++)
+        if (uses_of(other, text_of(low, i)) != low->slots[i].uses)
+            TRY(add_item(s, low, i, err));
+    return RTX_OK;
+}
+
+/* Each trial's region and its parts, timed side by side: a machine that is slower now than in the first run is so for both. */
+static rtx_status list_items(search *s, rtx_err *err)
+{
+    TRY_ALLOC(s->item = base_zalloc_array(BASE_TAG_TUNE, ITEMS_MAX, sizeof *s->item), err);
+    TRY_ALLOC(s->item_text = base_zalloc_array(BASE_TAG_TUNE, ITEMS_MAX, sizeof *s->item_text),
+              err);
+    for (uint32_t t = 0; t < s->n_trials; t++) {
+        lower_deny deny = {{s->trial[t]->text}, 1};
+        TRY(lower_graph_cut(s->c->graph, LOWER_BAKED, &deny, NULL, &s->side[t], err));
+        TRY(add_difference(s, s->low, &s->side[t], err));
+        TRY(add_difference(s, &s->side[t], s->low, err));
+    }
     return RTX_OK;
 }
 
@@ -289,9 +329,8 @@ static rtx_status tune_parts(const search *s, tun_item *items, uint32_t n, tun_o
     return st;
 }
 
-/* Both parts of each trial, in one run that leaves nothing in the cache: a later search there must not find so narrow a
- * one's answers. */
-static rtx_status tune_fresh(search *s, tun_report *report, rtx_err *err)
+/* One run that leaves nothing in the cache: a later search there must not find so narrow a one's answers. */
+static rtx_status time_items(search *s, tun_report *report, rtx_err *err)
 {
     tun_options to = pipe_tun_options(s->c->opt);
     tun_report got;
@@ -299,18 +338,8 @@ static rtx_status tune_fresh(search *s, tun_report *report, rtx_err *err)
     to.variants = neighbours;
     to.variants_ctx = s;
     to.variants_name = "neighbours";
-    TRY(tune_parts(s, s->fresh, s->n_fresh, &to, report, &got, &s->tried, err));
-    s->tried &= s->n_fresh == 0 || got.compiled > 0;
-    return RTX_OK;
-}
-
-static rtx_status make_sides(search *s, rtx_err *err)
-{
-    for (uint32_t i = 0; i < s->n_trials; i++) {
-        lower_deny deny = {{s->trial[i]->text}, 1};
-        TRY(plan_open(s, &deny, NULL, &s->side[i], err));
-        TRY(add_fresh(s, &s->side[i], err));
-    }
+    TRY(tune_parts(s, s->item, s->n_items, &to, report, &got, &s->tried, err));
+    s->tried &= s->n_items == 0 || got.compiled > 0;
     return RTX_OK;
 }
 
@@ -323,29 +352,26 @@ static lower_deny denied(const search *s)
     return d;
 }
 
-/* Costliest first, each on top of what was cut before it. */
 static rtx_status choose(search *s, rtx_err *err)
 {
-    double best;
-    plan p = {0};
-    rtx_status st = plan_open(s, NULL, NULL, &p, err);
-    best = st == RTX_OK ? plan_ns(s, &p) : 0;
-    plan_done(&p);
-    for (uint32_t i = 0; st == RTX_OK && best > 0 && i < s->n_trials; i++) {
+    timing best = plan_timing(s, s->low);
+    for (uint32_t i = 0; i < s->n_trials;
+         i++) { /* costliest first, on top of what was cut before */
         region *r = s->trial[i];
         r->split = true;
         lower_deny deny = denied(s);
-        p = (plan){0};
-        st = plan_open(s, &deny, NULL, &p, err);
-        double ns = st == RTX_OK ? plan_ns(s, &p) : 0;
-        plan_done(&p);
-        r->fused_ns = best;
-        r->split_ns = ns;
-        r->split = ns > 0 && ns < TIE * best;
-        r->why = ns == 0 ? "no time for its parts" : "measured";
-        best = r->split ? ns : best;
+        lower_result low;
+        TRY(lower_graph_cut(s->c->graph, LOWER_BAKED, &deny, NULL, &low, err));
+        timing now = plan_timing(s, &low);
+        lower_result_done(&low);
+        bool measured = best.n > 0 && now.n > 0;
+        r->fused_ns = best.mean;
+        r->split_ns = measured ? now.mean : 0;
+        r->split = clearly_faster(&now, &best);
+        r->why = measured ? "measured" : "no time for its parts";
+        best = r->split ? now : best;
     }
-    return st;
+    return RTX_OK;
 }
 
 /* ---- results ---- */
@@ -362,9 +388,41 @@ static rtx_status region_json(const region *r, json_t *all, rtx_err *err)
     return json_array_append_new(all, o) == 0 ? RTX_OK : FAIL(err, NOMEM, "out of memory");
 }
 
-static bool in_first(const search *s, const tun_item *it)
+typedef struct plan { /* the chosen one, and who serves its slots */
+    lower_result low;
+    pipe_tuned asked;
+    tun_item **first; /* the first run's item of a slot, or NULL */
+} plan;
+
+static void plan_done(plan *p)
 {
-    return it >= s->tuned->items && it < s->tuned->items + s->tuned->n;
+    pipe_tuned_done(&p->asked);
+    base_free(p->first);
+    lower_result_done(&p->low);
+}
+
+static bool same_points(const tun_item *a, const tun_item *b)
+{
+    bool same = a->n_points == b->n_points;
+    for (uint32_t i = 0; same && i < a->n_points; i++)
+        same = pipe_point_known(a->points, a->n_points, &b->points[i]);
+    return same;
+}
+
+static rtx_status plan_open(const search *s, const lower_deny *deny, plan *out, rtx_err *err)
+{
+    const pipe_cut *c = s->c;
+    TRY(lower_graph_cut(c->graph, LOWER_BAKED, deny, c->consts, &out->low, err));
+    TRY(pipe_tune_items(&out->low, c->buckets, c->opt, &out->asked, err));
+    TRY_ALLOC(out->first =
+                  base_zalloc_array(BASE_TAG_TUNE, out->low.n_slots + 1, sizeof *out->first),
+              err);
+    for (uint32_t i = 0; i < out->low.n_slots; i++)
+        for (uint32_t k = 0; k < s->low->n_slots; k++)
+            if (strcmp(text_of(&out->low, i), text_of(s->low, k)) == 0 &&
+                same_points(&out->asked.items[i], &s->tuned->items[k]))
+                out->first[i] = &s->tuned->items[k];
+    return RTX_OK;
 }
 
 /* Kernels for what the chosen plan does not share with the first; from a search as wide as any. */
@@ -376,7 +434,7 @@ static rtx_status tune_chosen(search *s, plan *p, tun_report *report, bool *out_
     TRY_ALLOC(items = base_zalloc_array(BASE_TAG_TUNE, p->low.n_slots + 1, sizeof *items), err);
     TRY_ALLOC(slot = base_zalloc_array(BASE_TAG_TUNE, p->low.n_slots + 1, sizeof *slot), err);
     for (uint32_t i = 0; i < p->low.n_slots; i++)
-        if (p->low.slots[i].uses > 0 && !in_first(s, p->served[i])) {
+        if (p->low.slots[i].uses > 0 && p->first[i] == NULL) {
             slot[n] = i;
             items[n++] = p->asked.items[i];
         }
@@ -402,7 +460,7 @@ static rtx_status open_chosen(search *s, plan *out, tun_report *report, rtx_err 
     bool done = false;
     if (deny.n == 0)
         return RTX_OK;
-    TRY(plan_open(s, &deny, s->c->consts, out, err));
+    TRY(plan_open(s, &deny, out, err));
     TRY(tune_chosen(s, out, report, &done, err));
     for (uint32_t i = 0; !done && i < s->n_trials; i++)
         if (s->trial[i]->split) {
@@ -414,12 +472,12 @@ static rtx_status open_chosen(search *s, plan *out, tun_report *report, rtx_err 
 }
 
 /* The chosen plan takes the place of the first, and over from it what both use; the rest was never asked for. */
-static void take_plan(search *s, plan *p, lower_result *low, pipe_tuned *tuned, tun_report *report)
+static void take_plan(plan *p, lower_result *low, pipe_tuned *tuned, tun_report *report)
 {
     for (uint32_t i = 0; i < p->low.n_slots; i++)
-        if (in_first(s, p->served[i])) {
-            p->asked.items[i].result = p->served[i]->result;
-            p->served[i]->result = (tun_result){0};
+        if (p->first[i] != NULL) {
+            p->asked.items[i].result = p->first[i]->result;
+            p->first[i]->result = (tun_result){0};
         }
     for (uint32_t i = 0; i < tuned->n; i++) {
         const tun_item *it = &tuned->items[i];
@@ -438,12 +496,14 @@ static void take_plan(search *s, plan *p, lower_result *low, pipe_tuned *tuned, 
 
 static void search_done(search *s)
 {
-    for (uint32_t i = 0; i < s->n_fresh; i++)
-        tun_result_done(&s->fresh[i].result);
+    for (uint32_t i = 0; i < s->n_items; i++) {
+        tun_result_done(&s->item[i].result);
+        base_free((void *)s->item[i].points);
+    }
     for (uint32_t i = 0; i < s->n_trials; i++)
-        plan_done(&s->side[i]);
-    base_free(s->fresh);
-    base_free(s->fresh_text);
+        lower_result_done(&s->side[i]);
+    base_free(s->item);
+    base_free(s->item_text);
     base_free(s->regions);
 }
 
@@ -470,15 +530,16 @@ static rtx_status run_search(search *s, lower_result *low, pipe_tuned *tuned, js
     TRY(list_regions(s, &known, err));
     if (!known)
         return RTX_OK;
-    TRY(make_sides(s, err));
-    TRY(tune_fresh(s, report, err));
+    sample_sizes(s);
+    TRY(list_items(s, err));
+    TRY(time_items(s, report, err));
     TRY(choose(s, err));
     plan chosen = {0};
     rtx_status st = open_chosen(s, &chosen, report, err);
     for (uint32_t i = 0; st == RTX_OK && i < s->n_regions; i++)
         st = region_json(&s->regions[i], fusion, err);
     if (st == RTX_OK && denied(s).n > 0)
-        take_plan(s, &chosen, low, tuned, report);
+        take_plan(&chosen, low, tuned, report);
     plan_done(&chosen);
     return st;
 }

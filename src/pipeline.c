@@ -194,7 +194,7 @@ rtx_status pipe_buckets_of(const ir_graph *g, const pipe_options *opt, pipe_buck
 
 /* ---- tune ---- */
 
-static bool point_known(const tun_point *points, uint32_t n, const tun_point *p)
+bool pipe_point_known(const tun_point *points, uint32_t n, const tun_point *p)
 {
     for (uint32_t i = 0; i < n; i++)
         if (points[i].threads == p->threads && memcmp(points[i].sym, p->sym, sizeof p->sym) == 0)
@@ -245,7 +245,7 @@ static rtx_status slot_points(const lower_result *low, const lower_slot *s, cons
             tun_point p;
             bool ok = pipe_point_at(low, s, b, c, &p);
             p.threads = o->threads[t];
-            if (ok && !point_known(points, item->n_points, &p))
+            if (ok && !pipe_point_known(points, item->n_points, &p))
                 points[item->n_points++] = p;
         }
     return RTX_OK;

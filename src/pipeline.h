@@ -98,6 +98,7 @@ tun_options pipe_tun_options(const pipe_options *opt); /* without hooks */
 /* Sizes of a slot for one combination of bucket sizes, one thread; false when they cannot be told. */
 bool pipe_point_at(const lower_result *low, const lower_slot *s, const pipe_buckets *b,
                    uint32_t combo, tun_point *out);
+bool pipe_point_known(const tun_point *points, uint32_t n, const tun_point *p);
 uint32_t pipe_combos(const pipe_buckets *b);
 /* Threads and level where the options leave them open. */
 RTX_MUST_CHECK rtx_status pipe_defaults(pipe_options *o, rtx_err *err);
