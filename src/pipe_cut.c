@@ -11,7 +11,7 @@
 #define TRIALS_MAX 3
 #define SAMPLES    4  /* combinations of bucket sizes at which plans are compared */
 #define ITEMS_MAX  32 /* problems that are timed for it */
-#define NEIGHBOURS 3  /* candidates of each, besides the static choice */
+#define NEIGHBOURS 2  /* candidates of each, besides the static choice */
 /* Seconds, as a share of the first run's: for all trials, and again for the parts of what they chose. */
 #define BUDGET_SHARE   0.10
 #define BUDGET_LEAST_S 5.0  /* parts that are not compiled in time look slow */
@@ -113,13 +113,20 @@ static timing plan_timing(const search *s, const lower_result *low)
     return t;
 }
 
-/* Faster on the whole, and nearly everywhere: where a neighbour's load made the difference, it did so here and there. */
+/* By more than the tie band, and by more than three standard errors of the mean gain: the spread over sizes and threads shows
+ * what a neighbour's load did to single times. */
 static bool clearly_faster(const timing *now, const timing *before)
 {
-    uint32_t wins = 0;
-    for (uint32_t i = 0; i < now->n && i < before->n; i++)
-        wins += now->ns[i] < before->ns[i];
-    return now->n > 0 && before->n > 0 && now->mean < TIE * before->mean && 4 * wins >= 3 * now->n;
+    uint32_t n = MIN(now->n, before->n);
+    double sum = 0, squares = 0;
+    for (uint32_t i = 0; i < n; i++)
+        sum += log(before->ns[i] / now->ns[i]);
+    for (uint32_t i = 0; i < n; i++) {
+        double d = log(before->ns[i] / now->ns[i]) - sum / n;
+        squares += d * d;
+    }
+    double error = n > 1 ? sqrt(squares / (n - 1) / n) : 0;
+    return n > 0 && sum / n > MAX(-log(TIE), 3 * error);
 }
 
 /* ---- what is doubtful ---- */
@@ -275,35 +282,71 @@ static void add_report(tun_report *to, const tun_report *more)
     to->other_s += more->other_s;
 }
 
-static bool listed(const syn_variant *list, size_t n, const syn_variant *v)
+/* Constant sizes in which two problems differ, of the operands that both have. */
+static uint32_t unlikeness(const syn_problem *a, const syn_problem *b)
 {
-    for (size_t i = 0; i < n; i++)
-        if (memcmp(list[i].value, v->value, sizeof v->value) == 0)
-            return true;
-    return false;
+    uint32_t n = 0;
+    for (uint32_t o = 0; o < MIN(a->n_in, b->n_in); o++) {
+        const ir_type *x = ir_type_of(a->region, a->region->inputs[o].id),
+                      *y = ir_type_of(b->region, b->region->inputs[o].id);
+        n += x->rank != y->rank;
+        for (int k = 0; k < MIN(x->rank, y->rank); k++) {
+            int64_t v = -1, w = -1;
+            (void)fmt_dim_is_const(a->dims, x->dim[k], &v);
+            (void)fmt_dim_is_const(b->dims, y->dim[k], &w);
+            n += v != w;
+        }
+    }
+    return n;
 }
 
-/* The tuner's hook in trials: the static choice, and what won for the neighbours, costliest regions first. A part is the
- * region less one operation, so that what suits the one suits the other nearly as well, at a fraction of a search's price. */
+static const tun_item *nearest(const search *s, const syn_problem *p, const syn_template *t)
+{
+    const tun_item *best = NULL;
+    for (uint32_t i = 0; i < s->tuned->n; i++) {
+        const tun_item *it = &s->tuned->items[i];
+        if (it->result.n_kernels > 0 && it->result.kernels[0].variant.templ == t &&
+            (best == NULL || unlikeness(p, it->problem) < unlikeness(p, best->problem)))
+            best = it;
+    }
+    return best;
+}
+
+/* The kernel that won at most points, of those not in the list. */
+static const syn_variant *winner(const tun_item *it, const syn_variant *list, size_t n)
+{
+    const syn_variant *best = NULL;
+    uint32_t most = 0;
+    for (uint32_t k = 0; k < it->result.n_kernels; k++) {
+        const syn_variant *v = &it->result.kernels[k].variant;
+        uint32_t wins = 0;
+        for (uint32_t i = 0; i < it->n_points; i++)
+            wins += it->result.picks[i].kernel == k;
+        for (size_t i = 0; i < n; i++)
+            if (memcmp(list[i].value, v->value, sizeof v->value) == 0)
+                wins = 0;
+        if (wins > most) {
+            most = wins;
+            best = v;
+        }
+    }
+    return best;
+}
+
+/* The tuner's hook in trials: the static choice, and what won for the problem most alike. A part is a region less one operation:
+ * what suits the one suits the other nearly as well, at a fraction of a search's price. */
 static size_t neighbours(void *ctx, const syn_problem *p, fmt_isa isa, syn_variant *list, size_t n,
                          size_t cap)
 {
     const search *s = ctx;
-    size_t kept = MIN(n, 1), most = MIN(cap, 1 + NEIGHBOURS);
-    const syn_template *templ = n > 0 ? list[0].templ : NULL;
-    for (uint32_t t = 0; t <= s->n_trials; t++) /* the last round takes winners of any slot */
-        for (uint32_t i = 0; i < s->low->n_slots; i++) {
-            const char *text = s->low->slots[i].region;
-            const tun_result *r = &s->tuned->items[i].result;
-            if (t < s->n_trials && (text == NULL || strcmp(text, s->trial[t]->text) != 0))
-                continue;
-            for (uint32_t k = 0; k < r->n_kernels && kept < most; k++) {
-                const syn_variant *v = &r->kernels[k].variant;
-                if (v->templ == templ && !listed(list, kept, v) &&
-                    syn_variant_legal(p, v, isa, NULL))
-                    list[kept++] = *v; /* the space before kept is spent */
-            }
-        }
+    size_t kept = MIN(n, 1);
+    const tun_item *like = n > 0 ? nearest(s, p, list[0].templ) : NULL;
+    while (like != NULL && kept < MIN(cap, 1 + NEIGHBOURS)) {
+        const syn_variant *v = winner(like, list, kept);
+        if (v == NULL || !syn_variant_legal(p, v, isa, NULL))
+            break;
+        list[kept++] = *v; /* the space before kept is spent */
+    }
     return kept;
 }
 
