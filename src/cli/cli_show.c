@@ -17,9 +17,11 @@ const cli_option cli_inspect_options[] = {
 const size_t cli_inspect_n_options = COUNT_OF(cli_inspect_options);
 
 const char cli_explain_usage[] = "BUNDLE [KERNEL] [--json]";
-const char cli_explain_text[] = "For each kernel: the winner, its gain over the static rule, and "
-                                "why every other candidate lost; then the choices about fusion.\n"
-                                "KERNEL selects those whose name, step or template contains it.\n";
+const char cli_explain_text[] =
+    "For each kernel: the winner, its gain over the static rule, and why every other candidate "
+    "lost.\n"
+    "Then what decided where regions are cut.\n"
+    "KERNEL selects those whose name, step or template contains it.\n";
 const cli_option cli_explain_options[] = {
     {"all", 'a', CLI_FLAG, false, NULL, "list every candidate instead of counting them by reason"},
 };
