@@ -22,6 +22,7 @@ typedef struct region { /* of the first lowering; equal ones once */
     const char *why;
     uint32_t uses;
     double ns, saves;          /* over all sizes; predicted share of it that fusing saves */
+    double bound;              /* share of the program's time that a cut can save at most */
     double fused_ns, split_ns; /* of the program with and without it, where it was tried */
     bool split;
 } region;
@@ -141,7 +142,7 @@ static region *region_of(search *s, const lower_slot *slot)
     return r;
 }
 
-/* Add what a slot takes at all sizes and threads, and what the model says that its fusion saves (left in saves as ns). */
+/* Add what a slot takes at all sizes and threads, and what the model says that its fusion saves and a cut could (left as ns). */
 static bool weigh(search *s, uint32_t at)
 {
     const lower_slot *slot = &s->low->slots[at];
@@ -163,8 +164,23 @@ static bool weigh(search *s, uint32_t at)
             pass_cost(&s->hw, &w, &fused, &split);
             r->ns += slot->uses * ns;
             r->saves += slot->uses * (split - fused);
+            r->bound += slot->uses * pass_cost_relief_ns(&s->hw, &w);
         }
     return true;
+}
+
+/* Of all steps at all sizes and threads; 0 = some time is not known. */
+static double program_ns(const search *s)
+{
+    const pipe_options *o = s->c->opt;
+    double sum = 0, ns;
+    for (uint32_t k = 0; k < pipe_combos(s->c->buckets); k++)
+        for (int t = 0; t < o->n_threads; t++) {
+            if (!plan_ns_at(s, s->low, k, o->threads[t], &ns))
+                return 0;
+            sum += ns;
+        }
+    return sum;
 }
 
 static int costliest_first(const void *a, const void *b)
@@ -178,7 +194,8 @@ static rtx_status list_regions(search *s, bool *out_known, rtx_err *err)
     TRY_ALLOC(s->regions =
                   base_zalloc_array(BASE_TAG_TUNE, s->low->n_slots + 1, sizeof *s->regions),
               err);
-    *out_known = true;
+    double all = program_ns(s);
+    *out_known = all > 0;
     for (uint32_t i = 0; *out_known && i < s->low->n_slots; i++)
         if (s->low->slots[i].region != NULL && s->low->slots[i].uses > 0)
             *out_known = weigh(s, i);
@@ -186,9 +203,12 @@ static rtx_status list_regions(search *s, bool *out_known, rtx_err *err)
     for (uint32_t i = 0; i < s->n_regions; i++) {
         region *r = &s->regions[i];
         r->saves /= MAX(r->ns, 1);
-        bool clear = r->saves >= PASS_COST_CLEAR;
-        r->why = clear ? "clear: fusing saves much" : "not among the costliest";
-        if (!clear && s->n_trials < TRIALS_MAX)
+        r->bound /= MAX(all, 1);
+        r->why = r->saves >= PASS_COST_CLEAR ? "clear: fusing saves much"
+                 : r->bound < 1 - TIE        ? "clear: cutting cannot save enough"
+                 : s->n_trials == TRIALS_MAX ? "not among the costliest"
+                                             : "";
+        if (r->why[0] == 0)
             s->trial[s->n_trials++] = r;
     }
     return RTX_OK;
@@ -421,9 +441,9 @@ static rtx_status choose(search *s, rtx_err *err)
 
 static rtx_status region_json(const region *r, json_t *all, rtx_err *err)
 {
-    json_t *o = json_pack("{s:s, s:s, s:i, s:f, s:f, s:s, s:s}", "region", r->name, "problem",
-                          r->text, "uses", (int)r->uses, "ns", r->ns, "saves", r->saves, "chosen",
-                          r->split ? "split" : "fused", "why", r->why);
+    json_t *o = json_pack("{s:s, s:s, s:i, s:f, s:f, s:f, s:s, s:s}", "region", r->name, "problem",
+                          r->text, "uses", (int)r->uses, "ns", r->ns, "saves", r->saves, "bound",
+                          r->bound, "chosen", r->split ? "split" : "fused", "why", r->why);
     if (o != NULL && r->split_ns > 0) {
         json_object_set_new(o, "fused_ns", json_real(r->fused_ns));
         json_object_set_new(o, "split_ns", json_real(r->split_ns));

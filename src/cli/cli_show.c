@@ -359,8 +359,9 @@ static void explain_cut(const json_t *fusion)
             printf("; the program takes %.3f ms fused, %.3f ms split\n", fused * 1e-6,
                    split * 1e-6);
         else
-            printf("; fusing saves %.1f%% by the model\n",
-                   100 * json_number_value(json_object_get(f, "saves")));
+            printf("; fusing saves %.1f%%, cutting at most %.1f%% of the program\n",
+                   100 * json_number_value(json_object_get(f, "saves")),
+                   100 * json_number_value(json_object_get(f, "bound")));
     }
 }
 

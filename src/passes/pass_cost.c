@@ -2,6 +2,8 @@
 #include "pass_cost.h"
 #include "base_core.h"
 
+#define LANES 16
+
 /* GB/s of one core on its share. A curve that was measured may rise here and there; a larger share is never faster. */
 static double core_gbps(const fmt_hw *hw, double share)
 {
@@ -28,6 +30,11 @@ static double compute_ns(const fmt_hw *hw, double flops, int threads)
     if (threads > 1 && hw->fma_gflops[1] > 0)
         peak = MIN(peak, hw->fma_gflops[1]);
     return flops / MAX(peak, 0.1);
+}
+
+double pass_cost_relief_ns(const fmt_hw *hw, const pass_work *w)
+{
+    return LANES * compute_ns(hw, w->cut_flops, w->threads);
 }
 
 void pass_cost(const fmt_hw *hw, const pass_work *w, double *out_fused_ns, double *out_split_ns)

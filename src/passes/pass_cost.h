@@ -18,10 +18,12 @@ typedef struct pass_work { /* a region at one size */
 /* ns to move bytes once. They lie in equal shares in the caches of the threads. */
 double pass_cost_move_ns(const fmt_hw *hw, double bytes, int threads);
 double pass_cost_step_ns(const fmt_hw *hw, int threads); /* of one more step in a plan */
+/* Most that a cut can give back: the step computed one lane at a time, as spilled registers would have it. */
+double pass_cost_relief_ns(const fmt_hw *hw, const pass_work *w);
 void pass_cost(const fmt_hw *hw, const pass_work *w, double *out_fused_ns, double *out_split_ns);
 
-/* The share of a region's time that fusing saves, below which only a measurement can tell: registers and cache that the
- * fused work takes from the anchor are not in the model. */
+/* The share of a region's time that fusing saves, below which only a measurement can tell: what the fused work takes from the
+ * anchor is not in the model. */
 #define PASS_COST_CLEAR 0.10
 
 #endif

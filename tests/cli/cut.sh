@@ -18,9 +18,9 @@ print(e["fusion"] == rtx("explain", "b.rtxgc")["fusion"], rtx("inspect", "a.rtxg
 for f in e["fusion"]:
     assert f["chosen"] in ("fused", "split") and f["uses"] > 0 and f["ns"] > 0 and f["why"] and f["problem"].startswith("problem 1"), f
     assert ("fused_ns" in f) == ("split_ns" in f), f
-    for key in ("fused_ns", "split_ns", "saves"):
+    for key in ("fused_ns", "split_ns"):
         f.pop(key, None)
-    f["chosen"], f["why"] = "fused", "planted"
+    f["chosen"], f["why"], f["saves"], f["bound"] = "fused", "planted", 0.5, 0.25
 json.dump(e, open("fused.json", "w"))
 last = [f for f in e["fusion"] if "elu " in f["problem"]][0]
 last.update(chosen="split", fused_ns=3e6, split_ns=2e6)

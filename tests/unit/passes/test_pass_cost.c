@@ -47,6 +47,10 @@ static void test_more_work_takes_longer(void **state)
         assert_true(f > f0 && s > s0);
     }
     pass_work w = base;
+    w.cut_flops *= 2;
+    assert_true(pass_cost_relief_ns(&hw, &w) > pass_cost_relief_ns(&hw, &base));
+    assert_true(pass_cost_relief_ns(&hw, &base) > f0 - base.flops / 100);
+    w = base;
     w.spill_bytes *= 100;
     costs(w, &f, &s);
     assert_true(f == f0 && s > s0);

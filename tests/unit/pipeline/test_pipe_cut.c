@@ -20,7 +20,8 @@ static const char model[] =
 
 static struct plan_of_times {
     double dot[3], norm[3];
-    double gbps; /* of the machine: low = fusing saves much */
+    double gbps;   /* of the machine: low = fusing saves much */
+    double gflops; /* high = cutting can save nothing */
     rtx_status fails;
     int fails_at; /* call number; 0 = never */
     int calls, items;
@@ -34,32 +35,37 @@ static int ops(const syn_problem *p, ir_op op)
     return n;
 }
 
-static void plant(tun_item *it)
+static rtx_status plant(tun_item *it, rtx_err *err)
 {
     int adds = ops(it->problem, IR_add);
     double ns = ops(it->problem, IR_dot) ? times.dot[adds] : times.norm[adds];
     tun_result *r = &it->result;
-    r->picks = base_zalloc_array(BASE_TAG_TUNE, it->n_points, sizeof *r->picks);
-    r->kernels = base_zalloc_array(BASE_TAG_TUNE, 1, sizeof *r->kernels);
+    *r = (tun_result){0};
+    TRY_ALLOC(r->picks = base_zalloc_array(BASE_TAG_TUNE, it->n_points, sizeof *r->picks), err);
+    TRY_ALLOC(r->kernels = base_zalloc_array(BASE_TAG_TUNE, 1, sizeof *r->kernels), err);
     r->n_kernels = 1;
-    assert_int_equal(syn_match(it->problem, &r->kernels[0].variant.templ, NULL), RTX_OK);
     for (uint32_t k = 0; k < it->n_points; k++)
         r->picks[k] = (tun_pick){.ways = 1, .ns = ns, .default_ns = ns};
+    return syn_match(it->problem, &r->kernels[0].variant.templ, err);
 }
 
 static rtx_status tuner(tun_item *items, uint32_t n, const tun_options *opt, tun_report *report,
                         rtx_err *err)
 {
     *report = (tun_report){.keys = n, .compiled = n, .budget_s = opt->budget_s};
-    report->hw =
-        (tun_hw){.cores = 1, .fma_gflops = {100, 100}, .read_curve = {{1e9}, {times.gbps}, 1}};
+    report->hw = (tun_hw){.cores = 1,
+                          .fma_gflops = {times.gflops, times.gflops},
+                          .read_curve = {{1e9}, {times.gbps}, 1}};
     times.items += (int)n;
+    rtx_status s = RTX_OK;
     if (++times.calls == times.fails_at)
-        return times.fails == RTX_CANCELLED ? FAIL(err, CANCELLED, "planted")
-                                            : FAIL(err, UNSUPPORTED, "planted");
-    for (uint32_t i = 0; i < n; i++)
-        plant(&items[i]);
-    return RTX_OK;
+        s = times.fails == RTX_CANCELLED ? FAIL(err, CANCELLED, "planted")
+                                         : FAIL(err, UNSUPPORTED, "planted");
+    for (uint32_t i = 0; s == RTX_OK && i < n; i++)
+        s = plant(&items[i], err);
+    for (uint32_t i = 0; s != RTX_OK && i < n; i++)
+        tun_result_done(&items[i].result);
+    return s;
 }
 
 /* ---- the bed ---- */
@@ -85,7 +91,7 @@ static size_t live(void)
     return sum;
 }
 
-static rtx_status run(bed *b, struct plan_of_times t)
+static void prepare(bed *b, struct plan_of_times t)
 {
     times = t;
     memset(b, 0, sizeof *b);
@@ -102,8 +108,19 @@ static rtx_status run(bed *b, struct plan_of_times t)
     assert_int_equal(ir_parse(model, sizeof model - 1, b->dims, &b->graph, &err), RTX_OK);
     assert_int_equal(pipe_buckets_of(b->graph, &b->o, &b->buckets, &err), RTX_OK);
     assert_int_equal(lower_graph(b->graph, LOWER_BAKED, &b->consts, &b->low, &err), RTX_OK);
+}
+
+static rtx_status decide(bed *b)
+{
+    rtx_err err = {0};
     pipe_cut c = {b->graph, &b->buckets, &b->o, &b->consts};
     return pipe_cut_tune(&c, &b->low, &b->tuned, &b->fusion, &b->report, &err);
+}
+
+static rtx_status run(bed *b, struct plan_of_times t)
+{
+    prepare(b, t);
+    return decide(b);
 }
 
 static void done(bed *b)
@@ -148,8 +165,9 @@ static void test_a_faster_cut_is_taken(void **state)
 {
     (void)state;
     bed b;
-    assert_int_equal(run(&b, (struct plan_of_times){{0, 500, 1000}, {100, 110}, .gbps = 100}),
-                     RTX_OK);
+    assert_int_equal(
+        run(&b, (struct plan_of_times){{0, 500, 1000}, {100, 110}, .gbps = 100, .gflops = 1}),
+        RTX_OK);
     assert_string_equal(said(&b, "chosen"), "split");
     assert_true(json_real_value(json_object_get(about_dot(&b), "fused_ns")) > 1099);
     assert_true(json_real_value(json_object_get(about_dot(&b), "split_ns")) < 611);
@@ -165,8 +183,9 @@ static void test_a_slower_or_equal_cut_is_not(void **state)
     for (int k = 0; k < 2; k++) { /* slower; 1 % faster, inside the tie band */
         bed b;
         double part = k ? 979 : 1000;
-        assert_int_equal(run(&b, (struct plan_of_times){{0, part, 1000}, {100, 110}, .gbps = 100}),
-                         RTX_OK);
+        assert_int_equal(
+            run(&b, (struct plan_of_times){{0, part, 1000}, {100, 110}, .gbps = 100, .gflops = 1}),
+            RTX_OK);
         assert_string_equal(said(&b, "chosen"), "fused");
         assert_string_equal(said(&b, "why"), "measured");
         assert_int_equal(dot_adds(&b), 2);
@@ -179,10 +198,17 @@ static void test_a_clear_fusion_is_not_measured(void **state)
 {
     (void)state;
     bed b;
-    assert_int_equal(run(&b, (struct plan_of_times){{0, 1, 1000}, {100, 1}, .gbps = 0.1}), RTX_OK);
+    assert_int_equal(
+        run(&b, (struct plan_of_times){{0, 1, 1000}, {100, 1}, .gbps = 0.1, .gflops = 1}), RTX_OK);
     assert_string_equal(said(&b, "chosen"), "fused");
     assert_int_equal(times.calls, 1);
     assert_int_equal(dot_adds(&b), 2);
+    done(&b);
+    assert_int_equal(
+        run(&b, (struct plan_of_times){{0, 1, 1000}, {100, 1}, .gbps = 100, .gflops = 1000}),
+        RTX_OK);
+    assert_string_equal(said(&b, "why"), "clear: cutting cannot save enough");
+    assert_int_equal(times.calls, 1);
     done(&b);
 }
 
@@ -191,8 +217,8 @@ static void test_trouble_leaves_the_first_cut(void **state)
     (void)state;
     for (int at = 2; at <= 3; at++) {
         bed b;
-        struct plan_of_times t = {
-            {0, 500, 1000}, {100, 110}, .gbps = 100, .fails = RTX_UNSUPPORTED, .fails_at = at};
+        struct plan_of_times t = {{0, 500, 1000},           {100, 110},    .gbps = 100, .gflops = 1,
+                                  .fails = RTX_UNSUPPORTED, .fails_at = at};
         assert_int_equal(run(&b, t), RTX_OK);
         assert_string_equal(said(&b, "chosen"), "fused");
         assert_int_equal(dot_adds(&b), 2);
@@ -203,6 +229,36 @@ static void test_trouble_leaves_the_first_cut(void **state)
     }
 }
 
+/* NOMEM, or the choice that is made otherwise; nothing is left. */
+static void test_every_allocation_fails_once(void **state)
+{
+    (void)state;
+    const struct plan_of_times t = {{0, 500, 1000}, {100, 110}, .gbps = 100, .gflops = 1};
+    int survived = 0;
+    for (int64_t n = 0;; n++) {
+        bed b;
+        prepare(&b, t);
+        uint64_t start = base_alloc_count();
+        base_alloc_fail_at(n);
+        rtx_status s = decide(&b);
+        base_alloc_fail_at(-1);
+        bool beyond = (int64_t)(base_alloc_count() - start) <= n;
+        if (s == RTX_OK) {
+            assert_string_equal(said(&b, "chosen"), "split");
+            assert_int_equal(dot_adds(&b), 1);
+            survived++;
+        } else {
+            assert_int_equal(s, RTX_NOMEM);
+        }
+        done(&b);
+        if (beyond) {
+            print_message("%lld allocations, %d not needed\n", (long long)n, survived - 1);
+            assert_true(s == RTX_OK && n > 100);
+            return;
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -210,6 +266,7 @@ int main(void)
         cmocka_unit_test(test_a_slower_or_equal_cut_is_not),
         cmocka_unit_test(test_a_clear_fusion_is_not_measured),
         cmocka_unit_test(test_trouble_leaves_the_first_cut),
+        cmocka_unit_test(test_every_allocation_fails_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
