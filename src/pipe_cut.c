@@ -31,7 +31,7 @@ typedef struct search {
     const pipe_cut *c;
     const lower_result *low; /* the first lowering and its results */
     const pipe_tuned *tuned;
-    fmt_hw hw;
+    pass_machine hw;
     region *regions;
     uint32_t n_regions;
     region *trial[TRIALS_MAX];
@@ -570,14 +570,11 @@ static void search_done(search *s)
     base_free(s->regions);
 }
 
-static fmt_hw facts_of(const tun_hw *h)
+static pass_machine facts_of(const tun_hw *h)
 {
-    fmt_hw f = {.cores = h->cores,
-                .n_curve = MIN(h->read_curve.n, FMT_HW_CURVE),
-                .l1_bytes = h->l1_bytes,
-                .l2_bytes = h->l2_bytes,
-                .l3_bytes = h->l3_bytes,
-                .handoff_ns = h->handoff_ns};
+    pass_machine f = {.n_curve = MIN(h->read_curve.n, PASS_CURVE),
+                      .l3_bytes = h->l3_bytes,
+                      .handoff_ns = h->handoff_ns};
     memcpy(f.fma_gflops, h->fma_gflops, sizeof f.fma_gflops);
     memcpy(f.read_gbps, h->read_gbps, sizeof f.read_gbps);
     memcpy(f.curve_bytes, h->read_curve.bytes, sizeof f.curve_bytes);

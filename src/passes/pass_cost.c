@@ -5,7 +5,7 @@
 #define LANES 16
 
 /* GB/s of one core on its share. A curve that was measured may rise here and there; a larger share is never faster. */
-static double core_gbps(const fmt_hw *hw, double share)
+static double core_gbps(const pass_machine *hw, double share)
 {
     double rate = hw->n_curve > 0 ? hw->curve_gbps[0] : 1;
     for (int i = 1; i < hw->n_curve && hw->curve_bytes[i - 1] < share; i++)
@@ -13,7 +13,7 @@ static double core_gbps(const fmt_hw *hw, double share)
     return MAX(rate, 0.1);
 }
 
-double pass_cost_move_ns(const fmt_hw *hw, double bytes, int threads)
+double pass_cost_move_ns(const pass_machine *hw, double bytes, int threads)
 {
     double rate = core_gbps(hw, bytes / threads) * threads;
     bool in_memory = bytes > (double)hw->l3_bytes;
@@ -22,9 +22,12 @@ double pass_cost_move_ns(const fmt_hw *hw, double bytes, int threads)
     return bytes / rate;
 }
 
-double pass_cost_step_ns(const fmt_hw *hw, int threads) { return threads > 1 ? hw->handoff_ns : 0; }
+double pass_cost_step_ns(const pass_machine *hw, int threads)
+{
+    return threads > 1 ? hw->handoff_ns : 0;
+}
 
-static double compute_ns(const fmt_hw *hw, double flops, int threads)
+static double compute_ns(const pass_machine *hw, double flops, int threads)
 {
     double peak = hw->fma_gflops[0] * threads;
     if (threads > 1 && hw->fma_gflops[1] > 0)
@@ -32,12 +35,13 @@ static double compute_ns(const fmt_hw *hw, double flops, int threads)
     return flops / MAX(peak, 0.1);
 }
 
-double pass_cost_relief_ns(const fmt_hw *hw, const pass_work *w)
+double pass_cost_relief_ns(const pass_machine *hw, const pass_work *w)
 {
     return LANES * compute_ns(hw, w->cut_flops, w->threads);
 }
 
-void pass_cost(const fmt_hw *hw, const pass_work *w, double *out_fused_ns, double *out_split_ns)
+void pass_cost(const pass_machine *hw, const pass_work *w, double *out_fused_ns,
+               double *out_split_ns)
 {
     double anchor =
         MAX(compute_ns(hw, w->flops, w->threads), pass_cost_move_ns(hw, w->bytes, w->threads));

@@ -5,15 +5,12 @@
 #include <stddef.h>
 #include <cmocka.h>
 
-static const fmt_hw hw = {
-    .cores = 4,
+static const pass_machine hw = {
     .fma_gflops = {100, 350},
     .read_gbps = {10, 25},
     .curve_bytes = {8e3, 32e3, 256e3, 1e6, 16e6, 128e6},
     .curve_gbps = {200, 190, 100, 110, 30, 10}, /* one rise, as measured curves have */
     .n_curve = 6,
-    .l1_bytes = 32000,
-    .l2_bytes = 1000000,
     .l3_bytes = 16000000,
     .handoff_ns = 500};
 
@@ -72,7 +69,7 @@ static void test_a_cut_moves_its_value_twice_and_is_a_step(void **state)
 static void test_no_facts(void **state)
 {
     (void)state;
-    const fmt_hw none = {0};
+    const pass_machine none = {0};
     double fused, split;
     pass_cost(&none, &(pass_work){1, 1, 1, 1, 2}, &fused, &split);
     assert_true(fused > 0 && split > fused && split < 1e9);
