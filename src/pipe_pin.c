@@ -18,6 +18,7 @@ static rtx_status parse(const char *path, const void *text, size_t bytes, pipe_p
                     path);
     }
     out->kernels = json_incref(kernels);
+    out->fusion = json_incref(json_object_get(all, "fusion"));
     json_decref(all);
     snprintf(out->name, sizeof out->name, "pin:%016llx",
              (unsigned long long)base_xxh3(text, bytes));
@@ -45,7 +46,8 @@ rtx_status pipe_pin_open(const char *path, pipe_pin *out, rtx_err *err)
 void pipe_pin_done(pipe_pin *p)
 {
     json_decref(p->kernels);
-    p->kernels = NULL;
+    json_decref(p->fusion);
+    p->kernels = p->fusion = NULL;
 }
 
 static bool known(const syn_variant *list, size_t n, const syn_variant *v)

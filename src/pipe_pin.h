@@ -10,6 +10,7 @@
 
 typedef struct pipe_pin {
     json_t *kernels; /* the evidence of the earlier bundle */
+    json_t *fusion;  /* its choices about the cut; NULL = none */
     char name[32];   /* "pin:" and a digest of it: part of every tuning key */
 } pipe_pin;
 

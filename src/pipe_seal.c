@@ -335,8 +335,7 @@ static int put_chunk(const char *text, size_t n, void *buf)
     return 0;
 }
 
-/* JSON text through our own buffer; takes the reference. */
-static rtx_status json_text(json_t *taken, int flags, base_buf *out, rtx_err *err)
+rtx_status pipe_json_text(json_t *taken, int flags, base_buf *out, rtx_err *err)
 {
     bool good = taken != NULL && json_dump_callback(taken, put_chunk, out, flags) == 0;
     json_decref(taken);
@@ -355,10 +354,11 @@ rtx_status seal_write(seal *s, const lower_consts *consts, const char *path, pip
                     : s->n_plans > 1 ? add_facts(m, err)
                                      : RTX_OK;
     if (st == RTX_OK)
-        st = json_text(json_incref(m), JSON_COMPACT | JSON_SORT_KEYS, &manifest, err);
+        st = pipe_json_text(json_incref(m), JSON_COMPACT | JSON_SORT_KEYS, &manifest, err);
     json_decref(m);
     if (st == RTX_OK)
-        st = json_text(json_pack("{s:O}", "kernels", s->evidence), JSON_COMPACT, &evidence, err);
+        st = pipe_json_text(json_pack("{s:O, s:O*}", "kernels", s->evidence, "fusion", s->fusion),
+                            JSON_COMPACT, &evidence, err);
     ir_print(s->graph, "main", 0, &graph);
     fmt_pieces pieces = {0};
     for (size_t i = 0; i < s->n_plans; i++) {

@@ -15,6 +15,7 @@ typedef struct seal {
     fmt_plan *plans[2]; /* borrowed */
     size_t n_plans;
     base_buf code;
+    json_t *fusion;   /* array of choices about the cut, borrowed; NULL = none was made */
     json_t *evidence; /* array of kernels, as `rtx explain --json` prints them */
 } seal;
 
@@ -28,5 +29,7 @@ RTX_MUST_CHECK rtx_status seal_tuned(seal *s, lower_result *low, const tun_item 
 RTX_MUST_CHECK rtx_status seal_ready(seal *s, lower_result *low, pipe_report *rep, rtx_err *err);
 RTX_MUST_CHECK rtx_status seal_write(seal *s, const lower_consts *consts, const char *path,
                                      pipe_report *rep, rtx_err *err);
+/* JSON text through our own buffer; takes the reference (NULL: NOMEM). */
+RTX_MUST_CHECK rtx_status pipe_json_text(json_t *taken, int flags, base_buf *out, rtx_err *err);
 
 #endif

@@ -4,13 +4,15 @@
  *   bind      sizes the user fixes become constants before anything is folded with them
  *   passes    fold, raise, layout (see PASS_TABLE for why in this order)
  *   lower     regions become problems and buffers; constants get their packed form
- *   tune      each distinct problem gets its kernel for each bucket and thread count
+ *   tune      each distinct problem gets its kernel for each bucket and thread count; the cut of the costliest regions is
+ *             measured too, and lowered again where cutting is faster (pipe_cut.c)
  *   ready     the same graph again, cut to the precompiled set: serves the levels this host cannot tune for, and
  *             everything when there is no compiler
  *   seal      plans, kernels, constants, graph and evidence in one file, published atomically
  */
 #include "pipeline.h"
 #include "dev_cpu.h"
+#include "pipe_cut.h"
 #include "pipe_pin.h"
 #include "pipe_seal.h"
 #include <stdio.h>
@@ -192,7 +194,7 @@ rtx_status pipe_buckets_of(const ir_graph *g, const pipe_options *opt, pipe_buck
 
 /* ---- tune ---- */
 
-static bool point_known(const tun_point *points, uint32_t n, const tun_point *p)
+bool pipe_point_known(const tun_point *points, uint32_t n, const tun_point *p)
 {
     for (uint32_t i = 0; i < n; i++)
         if (points[i].threads == p->threads && memcmp(points[i].sym, p->sym, sizeof p->sym) == 0)
@@ -200,36 +202,52 @@ static bool point_known(const tun_point *points, uint32_t n, const tun_point *p)
     return false;
 }
 
+enum { PLAN_SYMS_MAX = 256 };
+
+uint32_t pipe_combos(const pipe_buckets *b)
+{
+    uint32_t n = 1;
+    for (uint32_t j = 0; j < b->n_sym; j++)
+        n *= (uint32_t)b->n_size[j];
+    return n;
+}
+
+bool pipe_point_at(const lower_result *low, const lower_slot *s, const pipe_buckets *b,
+                   uint32_t combo, tun_point *out)
+{
+    const fmt_dims *d = low->plan->dims;
+    int64_t values[PLAN_SYMS_MAX] = {0};
+    bool ok = fmt_sym_count(d) <= PLAN_SYMS_MAX;
+    for (uint32_t i = 0; ok && i < fmt_sym_count(d); i++)
+        values[i] = fmt_sym_get(d, i)->lo;
+    for (uint32_t j = 0; ok && j < b->n_sym; combo /= (uint32_t)b->n_size[j++])
+        values[b->sym[j]] = b->size[j][combo % (uint32_t)b->n_size[j]];
+    *out = (tun_point){.threads = 1, .weight = s->uses};
+    for (uint32_t i = 0; ok && i < s->n_sym; i++)
+        ok = fmt_dim_eval(d, s->sym[i], values, &out->sym[i]);
+    return ok;
+}
+
 /* Every combination of bucket sizes, as values of the plan's symbols → the distinct sizes of one slot. */
 static rtx_status slot_points(const lower_result *low, const lower_slot *s, const pipe_buckets *b,
                               const pipe_options *o, tun_item *item, rtx_err *err)
 {
-    const fmt_dims *d = low->plan->dims;
-    int64_t values[256] = {0};
-    uint32_t total = 1, n_sym = fmt_sym_count(d);
-    if (n_sym > COUNT_OF(values))
-        return FAIL(err, LIMIT, "the program has more than %zu free sizes", COUNT_OF(values));
-    for (uint32_t i = 0; i < n_sym; i++)
-        values[i] = fmt_sym_get(d, i)->lo;
-    for (uint32_t j = 0; j < b->n_sym; j++)
-        total *= (uint32_t)b->n_size[j];
+    uint32_t total = pipe_combos(b);
+    if (fmt_sym_count(low->plan->dims) > PLAN_SYMS_MAX)
+        return FAIL(err, LIMIT, "the program has more than %d free sizes", PLAN_SYMS_MAX);
     tun_point *points =
         base_zalloc_array(BASE_TAG_TUNE, (size_t)total * (size_t)o->n_threads, sizeof *points);
     TRY_ALLOC(points, err);
     item->problem = s->problem;
     item->points = points;
-    for (uint32_t c = 0; s->uses > 0 && c < total; c++) {
-        for (uint32_t j = 0, rest = c; j < b->n_sym; rest /= (uint32_t)b->n_size[j++])
-            values[b->sym[j]] = b->size[j][rest % (uint32_t)b->n_size[j]];
+    for (uint32_t c = 0; s->uses > 0 && c < total; c++)
         for (int t = 0; t < o->n_threads; t++) {
-            tun_point p = {.threads = o->threads[t], .weight = s->uses};
-            bool ok = true;
-            for (uint32_t i = 0; i < s->n_sym; i++)
-                ok &= fmt_dim_eval(d, s->sym[i], values, &p.sym[i]);
-            if (ok && !point_known(points, item->n_points, &p))
+            tun_point p;
+            bool ok = pipe_point_at(low, s, b, c, &p);
+            p.threads = o->threads[t];
+            if (ok && !pipe_point_known(points, item->n_points, &p))
                 points[item->n_points++] = p;
         }
-    }
     return RTX_OK;
 }
 
@@ -243,23 +261,34 @@ void pipe_tuned_done(pipe_tuned *t)
     memset(t, 0, sizeof *t);
 }
 
-rtx_status pipe_tune_slots(const lower_result *low, const pipe_buckets *b, const pipe_options *o,
-                           pipe_tuned *out, tun_report *report, rtx_err *err)
+rtx_status pipe_tune_items(const lower_result *low, const pipe_buckets *b, const pipe_options *o,
+                           pipe_tuned *out, rtx_err *err)
 {
     TRY_ALLOC(out->items = base_zalloc_array(BASE_TAG_TUNE, low->n_slots + 1, sizeof *out->items),
               err);
     out->n = low->n_slots;
     for (uint32_t i = 0; i < low->n_slots; i++)
         TRY(slot_points(low, &low->slots[i], b, o, &out->items[i], err));
-    tun_options to = {.mode = o->tune == PIPE_FULL ? TUN_FULL : TUN_QUICK,
-                      .isa = o->isa,
-                      .budget_s = o->budget_s,
-                      .cache = o->cache,
-                      .deterministic = o->deterministic,
-                      .redo = o->redo,
-                      .progress = o->progress,
-                      .progress_ctx = o->progress_ctx,
-                      .cancel = &pipe_cancelled};
+    return RTX_OK;
+}
+
+tun_options pipe_tun_options(const pipe_options *o)
+{
+    return (tun_options){.mode = o->tune == PIPE_FULL ? TUN_FULL : TUN_QUICK,
+                         .isa = o->isa,
+                         .budget_s = o->budget_s,
+                         .cache = o->cache,
+                         .deterministic = o->deterministic,
+                         .redo = o->redo,
+                         .progress = o->progress,
+                         .progress_ctx = o->progress_ctx,
+                         .cancel = &pipe_cancelled};
+}
+
+rtx_status pipe_tune_run(const lower_result *low, const pipe_options *o, pipe_tuned *out,
+                         tun_report *report, rtx_err *err)
+{
+    tun_options to = pipe_tun_options(o);
     pipe_pin pin = {0};
     if (o->without & PIPE_PARAMETERS) {
         to.static_rule = true;
@@ -269,7 +298,7 @@ rtx_status pipe_tune_slots(const lower_result *low, const pipe_buckets *b, const
         to.variants_ctx = &pin;
         to.variants_name = pin.name;
     }
-    rtx_status s = tun_run(out->items, out->n, &to, report, err);
+    rtx_status s = (o->tuner ? o->tuner : tun_run)(out->items, out->n, &to, report, err);
     pipe_pin_done(&pin);
     TRY(s);
     for (uint32_t i = 0; i < out->n; i++)
@@ -281,6 +310,13 @@ rtx_status pipe_tune_slots(const lower_result *low, const pipe_buckets *b, const
     if (report->stopped[0])
         base_warn("tuning stopped: %s", report->stopped);
     return RTX_OK;
+}
+
+rtx_status pipe_tune_slots(const lower_result *low, const pipe_buckets *b, const pipe_options *o,
+                           pipe_tuned *out, tun_report *report, rtx_err *err)
+{
+    TRY(pipe_tune_items(low, b, o, out, err));
+    return pipe_tune_run(low, o, out, report, err);
 }
 
 /* ---- the chain ---- */
@@ -302,6 +338,7 @@ typedef struct chain {
     lower_consts consts;
     lower_result baked, ready;
     pipe_tuned tuned;
+    json_t *fusion; /* what decided on the cut, for the evidence */
     seal seal;
 } chain;
 
@@ -309,6 +346,7 @@ static void chain_done(chain *c)
 {
     seal_done(&c->seal);
     pipe_tuned_done(&c->tuned);
+    json_decref(c->fusion);
     lower_result_done(&c->baked);
     lower_result_done(&c->ready);
     lower_consts_done(&c->consts);
@@ -339,13 +377,12 @@ static rtx_status run_chain(chain *c, const char *model, const pipe_options *o,
     if (tune)
         TRY(lower_graph(c->graph, o->without & PIPE_FUSION ? LOWER_UNFUSED : LOWER_BAKED,
                         &c->consts, &c->baked, err));
-    if (tune && (o->without & PIPE_MEMORY_PLAN))
-        keep_buffers(c->baked.plan);
     rep->lower_s = seconds_since(t);
     t = base_now_ns();
     if (tune) {
         rtx_err why = {0};
-        rtx_status s = pipe_tune_slots(&c->baked, &buckets, o, &c->tuned, &rep->tuning, &why);
+        pipe_cut cut = {c->graph, &buckets, o, &c->consts};
+        rtx_status s = pipe_cut_tune(&cut, &c->baked, &c->tuned, &c->fusion, &rep->tuning, &why);
         if (s == RTX_UNSUPPORTED) {
             rep->no_compiler = true;
             snprintf(rep->why_untuned, sizeof rep->why_untuned, "%.199s", why.text);
@@ -357,12 +394,15 @@ static rtx_status run_chain(chain *c, const char *model, const pipe_options *o,
             return s;
         }
     }
+    if (tune && (o->without & PIPE_MEMORY_PLAN))
+        keep_buffers(c->baked.plan);
     rep->tune_s = seconds_since(t);
     t = base_now_ns();
     TRY(lower_graph(c->graph, LOWER_READY, &c->consts, &c->ready, err));
     rep->lower_s += seconds_since(t);
     t = base_now_ns();
     TRY(seal_init(&c->seal, c->graph, o, &buckets, err));
+    c->seal.fusion = tune ? c->fusion : NULL;
     if (tune)
         TRY(seal_tuned(&c->seal, &c->baked, c->tuned.items, rep, err));
     TRY(seal_ready(&c->seal, &c->ready, rep, err));

@@ -44,6 +44,9 @@ typedef struct pipe_options {
     int n_binds;
     void (*progress)(void *ctx, const tun_progress *p);
     void *progress_ctx;
+    /* In tun_run's place; tests plant times with it. What it says is never stored as a choice. NULL = tun_run. */
+    rtx_status (*tuner)(tun_item *items, uint32_t n_items, const tun_options *opt,
+                        tun_report *report, rtx_err *err);
 } pipe_options;
 
 typedef struct pipe_report {
@@ -86,6 +89,17 @@ RTX_MUST_CHECK rtx_status pipe_tune_slots(const lower_result *low, const pipe_bu
                                           const pipe_options *opt, pipe_tuned *out,
                                           tun_report *report, rtx_err *err);
 void pipe_tuned_done(pipe_tuned *t);
+/* Its parts: items with their points but without results; the run that fills them. */
+RTX_MUST_CHECK rtx_status pipe_tune_items(const lower_result *low, const pipe_buckets *b,
+                                          const pipe_options *opt, pipe_tuned *out, rtx_err *err);
+RTX_MUST_CHECK rtx_status pipe_tune_run(const lower_result *low, const pipe_options *opt,
+                                        pipe_tuned *tuned, tun_report *report, rtx_err *err);
+tun_options pipe_tun_options(const pipe_options *opt); /* without hooks */
+/* Sizes of a slot for one combination of bucket sizes, one thread; false when they cannot be told. */
+bool pipe_point_at(const lower_result *low, const lower_slot *s, const pipe_buckets *b,
+                   uint32_t combo, tun_point *out);
+bool pipe_point_known(const tun_point *points, uint32_t n, const tun_point *p);
+uint32_t pipe_combos(const pipe_buckets *b);
 /* Threads and level where the options leave them open. */
 RTX_MUST_CHECK rtx_status pipe_defaults(pipe_options *o, rtx_err *err);
 

@@ -167,6 +167,17 @@ static int put_chunk(const char *data, size_t n, void *buf)
     return 0;
 }
 
+/* New kernels; the cut is the bundle's, and so are the choices that led to it. */
+static json_t *evidence_json(const retune *r)
+{
+    fmt_span had = r->from.section[FMT_SEC_EVIDENCE];
+    json_t *old = json_loadb(had.data, had.bytes, 0, NULL),
+           *all = json_pack("{s:O, s:O*}", "kernels", r->seal.evidence, "fusion",
+                            json_object_get(old, "fusion"));
+    json_decref(old);
+    return all;
+}
+
 static rtx_status write_bundle(retune *r, const char *out, rtx_err *err)
 {
     AUTO_BUF base_buf manifest, evidence, graph;
@@ -175,9 +186,7 @@ static rtx_status write_bundle(retune *r, const char *out, rtx_err *err)
     base_buf_init(&graph, BASE_TAG_CLI, (size_t)1 << 30);
     update_manifest(r);
     json_dump_callback(r->manifest, put_chunk, &manifest, JSON_COMPACT | JSON_SORT_KEYS);
-    base_buf_puts(&evidence, "{\"kernels\":");
-    json_dump_callback(r->seal.evidence, put_chunk, &evidence, JSON_COMPACT);
-    base_buf_puts(&evidence, "}");
+    TRY(pipe_json_text(evidence_json(r), JSON_COMPACT, &evidence, err));
     base_buf_put(&graph, r->from.section[FMT_SEC_GRAPH].data, r->from.section[FMT_SEC_GRAPH].bytes);
     base_buf_puts(&graph, "");
     TRY(base_buf_ok(&manifest, err));

@@ -17,9 +17,11 @@ const cli_option cli_inspect_options[] = {
 const size_t cli_inspect_n_options = COUNT_OF(cli_inspect_options);
 
 const char cli_explain_usage[] = "BUNDLE [KERNEL] [--json]";
-const char cli_explain_text[] = "For each kernel: the winner, its gain over the static rule, and "
-                                "why every other candidate lost.\n"
-                                "KERNEL selects those whose name, step or template contains it.\n";
+const char cli_explain_text[] =
+    "For each kernel: the winner, its gain over the static rule, and why every other candidate "
+    "lost.\n"
+    "Then what decided where regions are cut.\n"
+    "KERNEL selects those whose name, step or template contains it.\n";
 const cli_option cli_explain_options[] = {
     {"all", 'a', CLI_FLAG, false, NULL, "list every candidate instead of counting them by reason"},
 };
@@ -339,6 +341,30 @@ static void explain_one(const json_t *k, bool all)
         json_array_foreach(candidates, i, c) candidate_line(c);
 }
 
+/* The choices about where regions are cut, with their numbers. */
+static void explain_cut(const json_t *fusion)
+{
+    size_t i;
+    json_t *f;
+    if (json_array_size(fusion) > 0)
+        puts("cut");
+    json_array_foreach((json_t *)fusion, i, f)
+    {
+        double fused = json_number_value(json_object_get(f, "fused_ns")),
+               split = json_number_value(json_object_get(f, "split_ns"));
+        printf("  %s (%lld uses)  %s: %s", text_of(f, "region"),
+               (long long)json_integer_value(json_object_get(f, "uses")), text_of(f, "chosen"),
+               text_of(f, "why"));
+        if (split > 0)
+            printf("; the program takes %.3f ms fused, %.3f ms split\n", fused * 1e-6,
+                   split * 1e-6);
+        else
+            printf("; fusing saves %.1f%%, cutting at most %.1f%% of the program\n",
+                   100 * json_number_value(json_object_get(f, "saves")),
+                   100 * json_number_value(json_object_get(f, "bound")));
+    }
+}
+
 static bool selected(const json_t *k, const char *word)
 {
     return word == NULL || strstr(text_of(k, "name"), word) || strstr(text_of(k, "step"), word) ||
@@ -365,6 +391,8 @@ rtx_status cli_explain(cli_args *a, rtx_err *err)
                  word);
     if (s != RTX_OK || !a->json) {
         json_array_foreach(s == RTX_OK ? kept : NULL, i, k) explain_one(k, cli_has(a, "all"));
+        if (s == RTX_OK && word == NULL)
+            explain_cut(json_object_get(ev, "fusion"));
         json_decref(kept);
     } else {
         json_object_set_new(ev, "kernels", kept);

@@ -7,6 +7,7 @@
 #define LOWER_H
 
 #include "fmt_bundle.h"
+#include "pass_cost.h"
 #include "pass_fuse.h"
 #include "syn.h"
 
@@ -41,6 +42,8 @@ typedef struct lower_slot {
     uint32_t n_sym;
     uint32_t uses; /* steps that call it */
     fmt_str name;  /* of its first step */
+    char *
+        region; /* where work was fused onto an anchor: the region's own text (lower_region_text); else NULL */
 } lower_slot;
 
 typedef struct lower_result {
@@ -54,12 +57,31 @@ RTX_MUST_CHECK rtx_status lower_graph(const ir_graph *g, lower_mode mode, lower_
                                       lower_result *out, rtx_err *err);
 void lower_result_done(lower_result *r);
 
-/* Would lowering accept this region as one kernel? (the legality callback of pass_fuse; ctx = lower_ask *) */
+/* The same, where the regions of these texts are cut at their last step of growth. consts NULL: a plan to look at, whose
+ * constants have no place. */
+typedef struct lower_deny {
+    const char *text[16];
+    uint32_t n;
+} lower_deny;
+RTX_MUST_CHECK rtx_status lower_graph_cut(const ir_graph *g, lower_mode mode,
+                                          const lower_deny *deny, lower_consts *consts,
+                                          lower_result *out, rtx_err *err);
+
+/* ---- one region by itself (lower_region.c); operands count as contiguous, constants as constants ---- */
+
+/* Callbacks of pass_fuse; ctx = lower_ask *. Would lowering accept this region as one kernel? Is it not denied? */
 typedef struct lower_ask {
     lower_mode mode;
-    bool nomem; /* an answer was false for lack of memory */
+    const lower_deny *deny; /* NULL = nothing */
+    bool nomem;             /* an answer was false for lack of memory */
 } lower_ask;
 bool lower_legal(void *ctx, const ir_graph *g, const pass_region *candidate);
+bool lower_whole(void *ctx, const ir_graph *g, const pass_region *finished);
+/* Text of the problem that the region is by itself: its name in a deny set, whatever views it reads. */
+RTX_MUST_CHECK rtx_status lower_region_text(const ir_graph *g, const pass_region *r,
+                                            lower_mode mode, base_buf *out, rtx_err *err);
+/* Work of a problem for symbol values, parted where its region grew last; false when it is an anchor alone or none. */
+bool lower_region_work(const syn_problem *p, const int64_t *sym, pass_work *out);
 
 /* ---- within the module ---- */
 

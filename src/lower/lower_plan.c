@@ -97,8 +97,9 @@ static rtx_status const_value(lowering *l, ir_id id, bool packed, uint32_t *out,
         item.k = k;
         item.n = n;
     }
-    uint64_t offset = 0, bytes = 0;
-    TRY(consts_add(l->consts, item, &offset, &bytes, err));
+    uint64_t offset = 0, bytes = item.bytes;
+    if (l->consts != NULL)
+        TRY(consts_add(l->consts, item, &offset, &bytes, err));
     for (uint32_t i = 0; i < l->plan->n_values; i++) {
         const fmt_value *v = &l->plan->values[i];
         if (v->kind == FMT_VAL_CONST && v->offset == offset && v->bytes == bytes &&
@@ -191,6 +192,18 @@ static rtx_status place_problem(lowering *l, lower_built *b, fmt_str name, uint3
     return RTX_OK;
 }
 
+/* Regions of one problem that differ in their views share a slot and the first one's name. */
+static rtx_status name_region(const lowering *l, const pass_region *r, lower_slot *s, rtx_err *err)
+{
+    if (l->mode != LOWER_BAKED || r->anchor == 0 || r->n_nodes < 2 || s->region != NULL)
+        return RTX_OK;
+    AUTO_BUF base_buf text;
+    base_buf_init(&text, BASE_TAG_PASSES, 1 << 20);
+    TRY(lower_region_text(l->g, r, l->mode, &text, err));
+    TRY_ALLOC(s->region = base_buf_take(&text, NULL), err);
+    return RTX_OK;
+}
+
 static rtx_status emit_step(lowering *l, const pass_region *r, const lower_view *out_view,
                             rtx_err *err)
 {
@@ -203,6 +216,8 @@ static rtx_status emit_step(lowering *l, const pass_region *r, const lower_view 
     step.name = fmt_plan_str(
         l->plan, name[0] ? name : ir_op_get(ir_op_of(l->g, r->anchor ? r->anchor : r->root))->name);
     rtx_status s = place_problem(l, &b, step.name, &step.slot, arg, &step.n_args, err);
+    if (s == RTX_OK)
+        s = name_region(l, r, &l->res->slots[step.slot], err);
     for (uint32_t i = 0; s == RTX_OK && i < b.n_in; i++) {
         const lower_view *v = &l->view[b.operand[i]];
         uint32_t value = v->value;
@@ -438,10 +453,17 @@ static rtx_status lower_nodes(lowering *l, const pass_regions *cut, rtx_err *err
 rtx_status lower_graph(const ir_graph *g, lower_mode mode, lower_consts *consts, lower_result *out,
                        rtx_err *err)
 {
+    return lower_graph_cut(g, mode, NULL, consts, out, err);
+}
+
+rtx_status lower_graph_cut(const ir_graph *g, lower_mode mode, const lower_deny *deny,
+                           lower_consts *consts, lower_result *out, rtx_err *err)
+{
     memset(out, 0, sizeof *out);
     pass_regions cut;
-    lower_ask ask = {.mode = mode};
-    rtx_status s = pass_fuse(g, mode == LOWER_UNFUSED ? NULL : lower_legal, &ask, &cut, err);
+    lower_ask ask = {.mode = mode, .deny = deny};
+    rtx_status s =
+        pass_fuse(g, mode == LOWER_UNFUSED ? NULL : lower_legal, lower_whole, &ask, &cut, err);
     if (s == RTX_OK && ask.nomem)
         s = FAIL(err, NOMEM, "out of memory");
     if (s == RTX_OK) {
@@ -469,55 +491,11 @@ rtx_status lower_graph(const ir_graph *g, lower_mode mode, lower_consts *consts,
 
 void lower_result_done(lower_result *r)
 {
-    for (uint32_t i = 0; i < r->n_slots; i++)
+    for (uint32_t i = 0; i < r->n_slots; i++) {
         syn_problem_free(r->slots[i].problem);
+        base_free(r->slots[i].region);
+    }
     base_free(r->slots);
     fmt_plan_free(r->plan);
     memset(r, 0, sizeof *r);
-}
-
-/* Is the built region in reach of its mode? */
-static rtx_status served(const lower_built *b, lower_mode mode)
-{
-    TRY(syn_problem_check(b->problem, NULL));
-    if (mode != LOWER_READY)
-        return RTX_OK;
-    syn_problem *general = NULL;
-    const syn_ready *ready = NULL;
-    int64_t from[COUNT_OF(b->arg)];
-    uint32_t n;
-    TRY(syn_problem_general(b->problem, &general, from, &n, COUNT_OF(from), NULL));
-    rtx_status s = syn_ready_lookup(general, FMT_ISA_V3, &ready, NULL);
-    syn_problem_free(general);
-    return s == RTX_OK && ready == NULL ? RTX_UNSUPPORTED : s;
-}
-
-static rtx_status legal(const ir_graph *g, const pass_region *candidate, lower_mode mode)
-{
-    AUTO_FREE lower_view *views = base_zalloc_array(BASE_TAG_PASSES, g->n_nodes, sizeof *views);
-    if (views == NULL)
-        return RTX_NOMEM;
-    /* Legality is a question of shape and ops: operands count as contiguous, constants as constants. */
-    for (uint32_t i = 0; i < candidate->n_nodes; i++)
-        for (uint32_t k = 0; k <= ir_node_get(g, candidate->nodes[i])->n_in; k++) {
-            ir_id id = k < ir_node_get(g, candidate->nodes[i])->n_in
-                           ? ir_in(g, candidate->nodes[i], k)
-                           : candidate->nodes[i];
-            views[id].constant = ir_op_of(g, id) == IR_const ? id : 0;
-            views[id].offset = fmt_dim_const(g->dims, 0);
-            lower_row_major(g->dims, ir_type_of(g, id), views[id].stride);
-        }
-    lower_built b;
-    TRY(lower_build(g, candidate, views, &views[candidate->root], mode != LOWER_READY, &b, NULL));
-    rtx_status s = served(&b, mode);
-    lower_built_done(&b);
-    return s;
-}
-
-bool lower_legal(void *ctx, const ir_graph *g, const pass_region *candidate)
-{
-    lower_ask *ask = ctx;
-    rtx_status s = legal(g, candidate, ask->mode);
-    ask->nomem |= s == RTX_NOMEM;
-    return s == RTX_OK;
 }

@@ -29,13 +29,17 @@ pass_anchor pass_anchor_of(ir_op op)
 typedef struct fuse {
     const ir_graph *g;
     pass_legal legal;
+    pass_whole whole;
     void *ctx;
     pass_regions *out;
     uint32_t *uses;  /* per node, from live consumers and outputs */
     ir_id *consumer; /* the last live consumer of each node; meaningful where uses == 1 */
     uint32_t *owner; /* region number + 1 of each node; 0 = none */
     bool *live;
-    ir_id *trial; /* scratch for a candidate's nodes */
+    ir_id *trial;        /* scratch for a candidate's nodes */
+    pass_region *before; /* the region at hand before each step of its growth */
+    ir_id *added;        /* by each step */
+    uint32_t n_steps;
 } fuse;
 
 static bool is_source(ir_op op) { return op == IR_input || op == IR_const; }
@@ -51,6 +55,8 @@ static rtx_status count_uses(fuse *f, rtx_err *err)
     TRY_ALLOC(f->owner = base_arena_array(&f->out->arena, n, sizeof *f->owner), err);
     TRY_ALLOC(f->live = base_arena_array(&f->out->arena, n, sizeof *f->live), err);
     TRY_ALLOC(f->trial = base_arena_array(&f->out->arena, n, sizeof *f->trial), err);
+    TRY_ALLOC(f->before = base_arena_array(&f->out->arena, n, sizeof *f->before), err);
+    TRY_ALLOC(f->added = base_arena_array(&f->out->arena, n, sizeof *f->added), err);
     for (uint32_t i = 0; i < g->n_outputs; i++) {
         f->live[g->outputs[i].id] = true;
         f->uses[g->outputs[i].id]++;
@@ -97,6 +103,8 @@ static bool grow(fuse *f, pass_region *r, ir_id id, ir_id root)
     if (nodes == NULL)
         return false;
     memcpy(nodes, f->trial, n * sizeof *nodes);
+    f->before[f->n_steps] = *r;
+    f->added[f->n_steps++] = id;
     *r = candidate;
     r->nodes = nodes;
     f->owner[id] = (uint32_t)(r - f->out->items) + 1;
@@ -122,6 +130,14 @@ static void grow_epilogue(fuse *f, pass_region *r)
     }
 }
 
+static void finish(fuse *f, pass_region *r)
+{
+    while (f->n_steps > 0 && f->whole != NULL && !f->whole(f->ctx, f->g, r)) {
+        *r = f->before[--f->n_steps];
+        f->owner[f->added[f->n_steps]] = 0;
+    }
+}
+
 static rtx_status new_region(fuse *f, ir_id id, pass_region **out, rtx_err *err)
 {
     pass_region *r = &f->out->items[f->out->n];
@@ -130,6 +146,7 @@ static rtx_status new_region(fuse *f, ir_id id, pass_region **out, rtx_err *err)
     TRY_ALLOC(r->nodes = base_arena_array(&f->out->arena, 1, sizeof *r->nodes), err);
     r->nodes[0] = id;
     f->owner[id] = ++f->out->n;
+    f->n_steps = 0;
     *out = r;
     return RTX_OK;
 }
@@ -140,12 +157,12 @@ static int by_root(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-rtx_status pass_fuse(const ir_graph *g, pass_legal legal, void *ctx, pass_regions *out,
-                     rtx_err *err)
+rtx_status pass_fuse(const ir_graph *g, pass_legal legal, pass_whole whole, void *ctx,
+                     pass_regions *out, rtx_err *err)
 {
     memset(out, 0, sizeof *out);
     base_arena_init(&out->arena, BASE_TAG_PASSES, 0);
-    fuse f = {.g = g, .legal = legal, .ctx = ctx, .out = out};
+    fuse f = {.g = g, .legal = legal, .whole = whole, .ctx = ctx, .out = out};
     TRY(count_uses(&f, err));
     TRY_ALLOC(out->items = base_arena_array(&out->arena, g->n_nodes, sizeof *out->items), err);
     /* Dots choose first: an epilogue saves a pass over memory where it matters most. */
@@ -160,6 +177,7 @@ rtx_status pass_fuse(const ir_graph *g, pass_legal legal, void *ctx, pass_region
                 grow_prologue(&f, r, id, ir_in(g, id, 0));
             if (r->kind != PASS_ANCHOR_ALONE)
                 grow_epilogue(&f, r);
+            finish(&f, r);
         }
     }
     for (ir_id id = g->n_nodes - 1; id > 0; id--) {
@@ -168,6 +186,7 @@ rtx_status pass_fuse(const ir_graph *g, pass_legal legal, void *ctx, pass_region
         pass_region *r;
         TRY(new_region(&f, id, &r, err));
         grow_prologue(&f, r, id, id);
+        finish(&f, r);
     }
     qsort(out->items, out->n, sizeof *out->items, by_root);
     if (out->arena.failed)

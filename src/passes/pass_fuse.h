@@ -35,8 +35,12 @@ typedef struct pass_regions {
  * out of the passes. */
 typedef bool (*pass_legal)(void *ctx, const ir_graph *g, const pass_region *candidate);
 
-RTX_MUST_CHECK rtx_status pass_fuse(const ir_graph *g, pass_legal legal, void *ctx,
-                                    pass_regions *out, rtx_err *err);
+/* May this finished region stay whole? false undoes its last growth step and asks again; what was undone is free for other
+ * regions. NULL = yes. */
+typedef bool (*pass_whole)(void *ctx, const ir_graph *g, const pass_region *finished);
+
+RTX_MUST_CHECK rtx_status pass_fuse(const ir_graph *g, pass_legal legal, pass_whole whole,
+                                    void *ctx, pass_regions *out, rtx_err *err);
 void pass_regions_done(pass_regions *r);
 pass_anchor pass_anchor_of(ir_op op); /* kind of a node that is neither source nor view */
 

@@ -77,6 +77,9 @@ RTX_MUST_CHECK rtx_status syn_measure(const syn_problem *p, int16_t out[2],
                                       rtx_err *err); /* NOMEM only */
 /* Work of the problem for symbol values: floating-point operations and bytes that must move at least once. */
 void syn_cost(const syn_problem *p, const int64_t *sym, double *out_flops, double *out_bytes);
+/* Of one node of the region; bytes of its value. */
+void syn_node_cost(const syn_problem *p, ir_id id, const int64_t *sym, double *out_flops,
+                   double *out_bytes);
 
 /* ---- templates: parsed at build time from the headers in kernels/ ---- */
 

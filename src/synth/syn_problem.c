@@ -341,6 +341,14 @@ void syn_cost(const syn_problem *p, const int64_t *sym, double *out_flops, doubl
     *out_bytes = bytes;
 }
 
+void syn_node_cost(const syn_problem *p, ir_id id, const int64_t *sym, double *out_flops,
+                   double *out_bytes)
+{
+    const ir_type *t = ir_type_of(p->region, id);
+    *out_flops = node_flops(p, id, sym);
+    *out_bytes = elems_of(p, t, sym) * (double)fmt_dtype_bytes(t->dtype);
+}
+
 /* ---- packed B ---- */
 
 uint64_t syn_pack_floats(int64_t k, int64_t n)

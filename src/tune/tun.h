@@ -11,6 +11,31 @@
 
 typedef enum tun_mode { TUN_QUICK, TUN_FULL } tun_mode;
 
+/* ---- hardware facts, kept in the cache ---- */
+typedef struct tun_curve {
+    double bytes[24], gbps[24];
+    int n;
+} tun_curve;
+#define TUN_CLIFFS 8
+typedef struct tun_hw {
+    char cpu[64];
+    int cores;
+    fmt_isa isa;
+    double fma_gflops[2];                 /* 1 thread, all threads */
+    double read_gbps[2];                  /* memory, 1 thread and all */
+    double latency_ns;                    /* memory load */
+    double handoff_ns, wake_ns;           /* barrier while spinning; waking a parked worker */
+    int cliff_vectors;                    /* accumulators before the register cliff */
+    int64_t l1_bytes, l2_bytes, l3_bytes; /* knees of the measured curve */
+    tun_curve read_curve;
+    double cliff_gflops[TUN_CLIFFS]; /* with 8, 12, 14, 16, 20, 24, 28, 32 accumulators */
+    double sentinel[2];              /* median GFLOP/s and GB/s beside the rounds */
+    double spread; /* how far those lie below the best, the worse of the two: 0 = undisturbed */
+    int rounds;
+} tun_hw;
+
+/* ---- a run ---- */
+
 typedef struct tun_progress {
     const char *stage, *op;
     uint32_t done, total;
@@ -24,7 +49,8 @@ typedef struct tun_options {
     const char *cache;  /* folder; NULL = default; "" = no cache */
     bool deterministic; /* admit bit-stable kernels only */
     bool redo;          /* measure again even where the cache has an answer */
-    bool static_rule;   /* each size gets the static choice, validated and timed but not compared: the baseline */
+    bool
+        static_rule; /* each size gets the static choice, validated and timed but not compared: the baseline */
     void (*progress)(void *ctx, const tun_progress *p);
     void *progress_ctx;
     const volatile int *cancel; /* non-zero stops cleanly with CANCELLED */
@@ -35,6 +61,8 @@ typedef struct tun_options {
                        size_t cap);
     void *variants_ctx;
     const char *variants_name;
+    const tun_hw *hw; /* facts of a run before this one; NULL = from the cache, else measured */
+    bool quiet;       /* trouble with the cache was told before */
 } tun_options;
 
 /* One size at which a problem is tuned. */
@@ -81,6 +109,8 @@ typedef struct tun_report {
     double wall_s, compile_s, validate_s, measure_s,
         other_s; /* the ledger: parts sum to ≥ 95 % of wall */
     uint32_t warnings;
+    double budget_s;   /* what the run could spend */
+    tun_hw hw;         /* n 0 in its curve: the machine is not known */
     char stopped[240]; /* why the search ended early, for the caller's warning; "" = it did not */
 } tun_report;
 
@@ -124,32 +154,18 @@ RTX_MUST_CHECK rtx_status tun_repro_check(const tun_repro *r, tun_verdict *out, 
 RTX_MUST_CHECK rtx_status tun_repro_path(const char *cache, const char *name, char *out, size_t cap,
                                          rtx_err *err);
 
-/* ---- hardware facts (tun_profile.c), kept in the cache ---- */
-typedef struct tun_curve {
-    double bytes[24], gbps[24];
-    int n;
-} tun_curve;
-#define TUN_CLIFFS 8
-typedef struct tun_hw {
-    char cpu[64];
-    int cores;
-    fmt_isa isa;
-    double fma_gflops[2];                 /* 1 thread, all threads */
-    double read_gbps[2];                  /* memory, 1 thread and all */
-    double latency_ns;                    /* memory load */
-    double handoff_ns, wake_ns;           /* barrier while spinning; waking a parked worker */
-    int cliff_vectors;                    /* accumulators before the register cliff */
-    int64_t l1_bytes, l2_bytes, l3_bytes; /* knees of the measured curve */
-    tun_curve read_curve;
-    double cliff_gflops[TUN_CLIFFS]; /* with 8, 12, 14, 16, 20, 24, 28, 32 accumulators */
-    double sentinel[2];              /* median GFLOP/s and GB/s beside the rounds */
-    double spread; /* how far those lie below the best, the worse of the two: 0 = undisturbed */
-    int rounds;
-} tun_hw;
+/* ---- profile (tun_profile.c) ---- */
 RTX_MUST_CHECK rtx_status tun_profile(const char *cache, bool redo, tun_hw *out,
                                       rtx_err *err); /* ≤ 10 s when measured */
 void tun_profile_json(const tun_hw *hw, base_buf *out);
 hw_facts tun_hw_facts(const tun_hw *hw);
+
+/* ---- choices made from measured times (tun_choice.c) ---- */
+
+/* Kept in the cache under the question, and under all that the times depend on. get: the answer (base_free) or NULL. The
+ * caller vouches that the times are real. Trouble with the cache is silent: the run itself tells it. */
+char *tun_choice_get(const tun_options *opt, const char *question);
+void tun_choice_put(const tun_options *opt, const char *question, const char *answer);
 
 /* ---- cache (tun_cache.c) ---- */
 typedef struct tun_cache_stat {

@@ -151,7 +151,7 @@ static void set_env(tun_cache *c, const char *cpu)
 
 static void warn_once(tun_cache *c, const char *what, const char *path)
 {
-    if (!c->warned)
+    if (!c->warned && !c->quiet)
         base_warn("cache %s: %s (%s); going on without it", c->root, what, path);
     c->warned = true;
     c->on = false;
@@ -163,7 +163,7 @@ static void quarantine(tun_cache *c, const char *path)
     static uint32_t serial;
     char to[640];
     const char *name = strrchr(path, '/');
-    if (!c->warned)
+    if (!c->warned && !c->quiet)
         base_warn("cache %s: damaged entries are set aside and made anew (%s)", c->root, path);
     c->warned = true;
     snprintf(to, sizeof to, "%s/v%d/quarantine/%s.%d.%u", c->root, TUN_SCHEMA,
@@ -210,9 +210,8 @@ static bool folder_ok(tun_cache *c, const char *path)
     return true;
 }
 
-void tun_cache_open(tun_cache *c, const char *folder, const char *cpu)
+static void open_folders(tun_cache *c, const char *folder, const char *cpu)
 {
-    memset(c, 0, sizeof *c);
     if (!set_root(c, folder))
         return;
     c->on = true;
@@ -230,6 +229,18 @@ void tun_cache_open(tun_cache *c, const char *folder, const char *cpu)
         snprintf(path, sizeof path, "%s/v%d/%s/%s", c->root, TUN_SCHEMA, c->env, kind_names[k]);
         folder_ok(c, path);
     }
+}
+
+void tun_cache_open(tun_cache *c, const char *folder, const char *cpu)
+{
+    memset(c, 0, sizeof *c);
+    open_folders(c, folder, cpu);
+}
+
+void tun_cache_open_quiet(tun_cache *c, const char *folder, const char *cpu)
+{
+    *c = (tun_cache){.quiet = true};
+    open_folders(c, folder, cpu);
 }
 
 /* ---- get and put ---- */

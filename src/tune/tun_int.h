@@ -273,6 +273,7 @@ typedef struct tun_cache {
     char root[400], env[40];
     bool on;
     bool warned;
+    bool quiet; /* trouble is no warning */
     uint32_t written, quarantined;
 } tun_cache;
 
@@ -294,6 +295,7 @@ typedef struct tun_origin {
 
 /* folder: NULL = default place, "" = none. Never fails: trouble is one warning and an uncached run. */
 void tun_cache_open(tun_cache *c, const char *folder, const char *cpu);
+void tun_cache_open_quiet(tun_cache *c, const char *folder, const char *cpu);
 /* Hit: payload (base_free). Miss: false and, if why is not NULL, "miss" or the first differing field. */
 bool tun_cache_get(tun_cache *c, tun_kind kind, const tun_key *k, char **out, size_t *out_bytes,
                    char *why, size_t cap);

@@ -127,7 +127,7 @@ static rtx_status make_space(tun_session *s, tun_job *j, bool full, rtx_err *err
 
 static void use_profile(tun_session *s, const tun_hw *hw)
 {
-    s->hw = *hw;
+    s->hw = s->report->hw = *hw;
     s->facts = tun_hw_facts(hw);
     s->known = true;
 }
@@ -160,7 +160,10 @@ static rtx_status learn_facts(tun_session *s, rtx_err *err)
     tun_hw hw;
     rtx_err why = {0};
     rtx_status status = RTX_OK;
-    if (tun_profile_with(NULL, &s->cache, s->opt->isa, false, &hw, NULL) == RTX_OK)
+    if (s->opt->hw) {
+        use_profile(s, s->opt->hw);
+        s->checked = true;
+    } else if (tun_profile_with(NULL, &s->cache, s->opt->isa, false, &hw, NULL) == RTX_OK)
         use_profile(s, &hw);
     else if (s->have_cc)
         status = open_tools(s, &why);
@@ -227,7 +230,9 @@ static rtx_status open_session(tun_session *s, tun_item *items, uint32_t n, rtx_
     s->budget_s = s->opt->budget_s > 0       ? s->opt->budget_s
                   : s->opt->mode == TUN_FULL ? FULL_S
                                              : QUICK_S;
-    tun_cache_open(&s->cache, s->opt->cache, dev_cpu_get()->name);
+    s->report->budget_s = s->budget_s;
+    (s->opt->quiet ? tun_cache_open_quiet : tun_cache_open)(&s->cache, s->opt->cache,
+                                                            dev_cpu_get()->name);
     s->report->warnings += s->cache.warned;
     s->have_cc = tun_cc_open(&s->cc, &s->cc_why) == RTX_OK;
     s->hw.cores = base_cpu_count();
