@@ -77,7 +77,8 @@ typedef enum tun_values { TUN_NORMAL, TUN_MASK, TUN_INDEX, TUN_SMALL_INT, TUN_BI
 
 /* What the awkward case may put into an operand, by what its elements meet first. */
 typedef enum tun_hard {
-    TUN_HARD_NONE, /* values as ever */
+    TUN_HARD_NONE,  /* values as ever */
+    TUN_HARD_PLAIN, /* beside awkward rows: sums with them are exact */
     TUN_HARD_SOFTMAX,
     TUN_HARD_NORM,
     TUN_HARD_SUM,
@@ -98,7 +99,7 @@ typedef struct tun_operand {
     int64_t bound;  /* TUN_INDEX: valid are [-bound, bound) */
     tun_values values;
     tun_hard hard;
-    int level;           /* of TUN_HARD_NORM and TUN_HARD_QUERY: a power of two that matters */
+    int level; /* of TUN_HARD_NORM and TUN_HARD_QUERY: a power of two that matters */
     bool packed, output, weight; /* weight: a constant large enough to stream */
 } tun_operand;
 
@@ -177,7 +178,8 @@ typedef struct tun_validator {
     size_t first_bytes[SYN_OPERANDS_MAX];
     uint8_t *other
         [SYN_OPERANDS_MAX]; /* outputs of the first kernel judged, where the reference is sampled */
-    tun_vector vector; /* where the reference is sampled */
+    tun_vector vector;      /* where the reference is sampled */
+    uint64_t launch_ns;     /* limit of a small launch; 0 = the usual one */
     double seconds;
 } tun_validator;
 

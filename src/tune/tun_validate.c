@@ -370,7 +370,8 @@ static rtx_status launch(tun_validator *v, const tun_case *c, const struct launc
         poison_fill(v->worker->mem + o->offset, o->bytes, l->poison);
     }
     fmt_work_rep rep;
-    TRY(tun_worker_call(v->worker, &req, LAUNCH_NS + (uint64_t)(s->flops * 4), &rep, NULL, why));
+    uint64_t limit_ns = (v->launch_ns ? v->launch_ns : LAUNCH_NS) + (uint64_t)(s->flops * 4);
+    TRY(tun_worker_call(v->worker, &req, limit_ns, &rep, NULL, why));
     if (rep.status == FMT_WORK_BAD_PLAN)
         return FAIL(why, LIMIT, "its plan asks for %lld units and %lld bytes of scratch",
                     (long long)rep.units, (long long)rep.scratch_bytes);

@@ -21,6 +21,7 @@ typedef enum row_kind {
     TINY,  /* times 2^-40: squares are normal numbers */
     LARGE, /* times 2^30: products of three do not overflow */
     LEVEL, /* variance about eps */
+    NEAR,  /* variance about eps, and a mean so far that its rounding counts */
     MIXED, /* zeros, 2^101 and 2^-100 among the rest */
     TIES,  /* few different values, and infinities */
     NANS   /* as TIES, and NaN */
@@ -28,10 +29,11 @@ typedef enum row_kind {
 
 static const uint8_t rows_of[][8] = {
     [TUN_HARD_SOFTMAX] = {WIDE, SHIFTED, PLAIN, HUGE_ONE, EQUAL, ZERO, ONE, SHIFTED},
-    [TUN_HARD_NORM] = {SHIFTED, LEVEL, EQUAL, PLAIN, SHIFTED, ZERO, TINY, LARGE},
+    [TUN_HARD_NORM] = {SHIFTED, LEVEL, NEAR, EQUAL, ZERO, SHIFTED, LARGE, TINY},
     [TUN_HARD_SUM] = {PLAIN, SHIFTED, ZERO, LARGE, EQUAL, TINY, ONE, PLAIN},
     [TUN_HARD_ORDER] = {TIES, MIXED, NANS, PLAIN, EQUAL, ZERO, TIES, SHIFTED},
     [TUN_HARD_MOVED] = {MIXED, MIXED, MIXED, MIXED, MIXED, MIXED, MIXED, MIXED},
+    [TUN_HARD_PLAIN] = {PLAIN, PLAIN, PLAIN, PLAIN, PLAIN, PLAIN, PLAIN, PLAIN},
     [TUN_HARD_LEFT] = {PLAIN, ZERO, PLAIN, PLAIN, EQUAL, PLAIN, PLAIN, PLAIN},
     [TUN_HARD_QUERY] = {LEVEL, PLAIN, LEVEL, ZERO, PLAIN, LEVEL, EQUAL, PLAIN},
 };
@@ -177,6 +179,22 @@ static bool for_slot_only(const slot *s, ir_id from)
     return true;
 }
 
+/* Are the rows of an input those of the slot? Before a softmax or norm, other rows would round away what matters. */
+static bool same_rows(const syn_problem *p, const tun_shape *shape, const tun_operand *o,
+                      const slot *s)
+{
+    const ir_type *t = ir_type_of(s->g, ir_in(s->g, s->about, s->k));
+    if (s->hard != TUN_HARD_SOFTMAX && s->hard != TUN_HARD_NORM)
+        return true;
+    bool same = t->rank == o->rank;
+    for (int d = 0; same && d < o->rank; d++) {
+        int64_t n = -1;
+        same = fmt_dim_eval(p->dims, t->dim[d], shape->sym, &n) && n == o->dim[d] &&
+               (o->stride[d] != 0 || n <= 1);
+    }
+    return same;
+}
+
 static bool may_be_hard(const tun_operand *o)
 {
     return o->dtype == FMT_F32 && o->values == TUN_NORMAL && !o->packed;
@@ -195,7 +213,7 @@ static bool fill_slot(const syn_problem *p, tun_shape *shape, slot *s)
             if (!may_be_hard(o) || !for_slot_only(s, s->g->inputs[i].id))
                 return false;
             if (pass)
-                o->hard = s->hard;
+                o->hard = same_rows(p, shape, o, s) ? s->hard : TUN_HARD_PLAIN;
         }
     return true;
 }
@@ -295,8 +313,8 @@ static double hard_row(const tun_operand *o, const spot *at)
     switch ((row_kind)rows_of[o->hard][at->row & 7]) {
     case SHIFTED:
         return plain + (r >> 63 ? 1.0 : -1.0) * (double)(100 + r % 901);
-    case EQUAL:
-        return (double)(r % 31) / 4 - 4;
+    case EQUAL: /* no variance and no eps would be 0 / 0 */
+        return o->hard == TUN_HARD_NORM && o->level == 0 ? plain : (double)(r % 31) / 4 - 4;
     case ZERO:
         return at->h & 1 ? -0.0 : 0.0;
     case WIDE:
@@ -311,6 +329,8 @@ static double hard_row(const tun_operand *o, const spot *at)
         return ldexp(plain, 30);
     case LEVEL:
         return ldexp(o->hard == TUN_HARD_QUERY ? step_of(plain, 4) : plain, o->level);
+    case NEAR: /* 23 bits */
+        return ldexp(step_of(plain, 16) + (r >> 63 ? 262144 : -262144), o->level);
     case MIXED:
         return mixed(at->h, plain);
     case TIES:

@@ -98,9 +98,10 @@ rtx_status tun_vector_check(const tun_vector *v, const float *c, double rms, rtx
         }
         double most = SIGMA * TUN_UNIT_F32 * sqrt((double)v->depth * squares);
         if (!isfinite(sum) || fabs(sum - v->want[r]) > most)
-            return FAIL(why, NUMERIC,
-                        "row %lld times a random vector is %.9g instead of %.9g: off by %.2g > %.2g",
-                        (long long)r, sum, v->want[r], fabs(sum - v->want[r]), most);
+            return FAIL(
+                why, NUMERIC,
+                "row %lld times a random vector is %.9g instead of %.9g: off by %.2g > %.2g",
+                (long long)r, sum, v->want[r], fabs(sum - v->want[r]), most);
     }
     return RTX_OK;
 }

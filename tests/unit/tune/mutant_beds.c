@@ -89,12 +89,14 @@ static void attention_guard(syn_problem *p) /* causal, and the scores end where 
     ir_attrs at = {.f = {0.4}, .i = {1}};
     out(p, ir_emit(p->region, IR_attention, x, 3, &at), "? ? ? 1");
 }
-static void attention_plain(syn_problem *p) /* values read in place, inner strides that are not 1 */
+static void
+attention_plain(syn_problem *p) /* values read in place, inner strides not 1, a mask of queries */
 {
     ir_id q = in(p, FMT_F32, "s0 2 s1 24", "? ? ? 2"), k = in(p, FMT_F32, "s0 2 s1 24", "? ? ? 2"),
-          v = in(p, FMT_F32, "s0 2 s1 32", "? ? ? 1"), x[] = {q, k, v};
+          v = in(p, FMT_F32, "s0 2 s1 32", "? ? ? 1"), m = in(p, FMT_F32, "s0 2 s1 s1", "? 0 1 0"),
+          x[] = {q, k, v, m};
     ir_attrs at = {.f = {0.4}};
-    out(p, ir_emit(p->region, IR_attention, x, 3, &at), "? ? ? 2");
+    out(p, ir_emit(p->region, IR_attention, x, 4, &at), "? ? ? 2");
 }
 
 static void reduce_mean(syn_problem *p)
@@ -112,6 +114,12 @@ static void reduce_axes(syn_problem *p)
 {
     ir_id x = in(p, FMT_F32, "s0 5 s1", "? ? 1");
     out(p, ir_reduce(p->region, IR_reduce_sum, x, (int64_t[]){1, 2}, 2, false), "2");
+}
+
+static void reduce_all(syn_problem *p)
+{
+    ir_id x = in(p, FMT_F32, "s0 5 s1", "? ? 1");
+    out(p, ir_reduce(p->region, IR_reduce_sum, x, (int64_t[]){0, 1, 2}, 3, false), "");
 }
 
 static void row_softmax(syn_problem *p)
@@ -182,14 +190,17 @@ static void topk(syn_problem *p, fmt_dtype t, int64_t k, int largest)
 static void topk_ties(syn_problem *p) { topk(p, FMT_I32, 7, 1); }
 static void topk_all(syn_problem *p) { topk(p, FMT_F32, 40, 0); }
 
-static void rope(syn_problem *p, int interleaved, const char *strides)
+static void rope(syn_problem *p, int interleaved, const char *dims, const char *strides)
 {
-    ir_id x = in(p, FMT_F32, "s0 3 24", strides), c = in(p, FMT_F32, "s0 3 24", "? 0 1"),
-          s = in(p, FMT_F32, "s0 3 24", interleaved ? "? 0 2" : "? 0 1"), all[] = {x, c, s};
+    ir_id x = in(p, FMT_F32, dims, strides), c = in(p, FMT_F32, dims, "? 0 1"),
+          s = in(p, FMT_F32, dims, interleaved ? "? 0 2" : "? 0 1"), all[] = {x, c, s};
     out(p, ir_emit(p->region, IR_rope, all, 3, &(ir_attrs){.i = {interleaved}}), strides);
 }
-static void rope_halves(syn_problem *p) { rope(p, 0, "? ? 1"); }
-static void rope_pairs(syn_problem *p) { rope(p, 1, "? ? 2"); }
+static void rope_halves(syn_problem *p) { rope(p, 0, "s0 3 24", "? ? 1"); }
+static void rope_pairs(syn_problem *p) /* rows longer than a unit */
+{
+    rope(p, 1, "s0 3 1100", "? ? 2");
+}
 
 static void argreduce(syn_problem *p, fmt_dtype t, ir_op op, int last)
 {
@@ -221,15 +232,16 @@ const bed mutant_beds[] = {
     {"cpu/attention", attention_causal, NULL, {2, 130, 130}, {1, 33, 530}},
     {"cpu/attention", attention_guard, NULL, {2, 130}, {1, 64}},
     {"cpu/attention", attention_plain, NULL, {2, 70}, {1, 101}},
-    {"cpu/reduce", reduce_mean, NULL, {40, 130}, {3, 2049}},
+    {"cpu/reduce", reduce_mean, NULL, {40, 130}, {3, 17000}},
     {"cpu/reduce", reduce_column, NULL, {130, 40}, {70, 1100}},
     {"cpu/reduce", reduce_axes, NULL, {40, 130}, {3, 700}},
+    {"cpu/reduce", reduce_all, NULL, {16, 95}, {30, 97}},
     {"cpu/row", row_softmax, NULL, {70, 130}, {70, 2100}},
     {"cpu/row", row_layernorm, NULL, {70, 130}, {70, 2100}},
     {"cpu/row", row_rmsnorm, NULL, {130, 0}, {170}},
     {"cpu/eltwise", eltwise_line, "CHUNK=1024", {130}, {1100003}},
     {"cpu/eltwise", eltwise_nest, NULL, {40, 70}, {30, 97}},
-    {"cpu/gather", gather_rows, NULL, {130, 70}, {97, 101}},
+    {"cpu/gather", gather_rows, NULL, {130, 70}, {97, 5000}},
     {"cpu/gather_nd", gather_nd, NULL, {130, 70}, {97, 101}},
     {"cpu/gather_elements", gather_elements, NULL, {130, 70}, {97, 101}},
     {"cpu/cumsum", cumsum_plain, NULL, {130, 130}, {97, 150}},
@@ -237,7 +249,7 @@ const bed mutant_beds[] = {
     {"cpu/topk", topk_ties, NULL, {70}, {70}},
     {"cpu/topk", topk_all, NULL, {70}, {70}},
     {"cpu/rope", rope_halves, NULL, {130}, {200}},
-    {"cpu/rope", rope_pairs, NULL, {130}, {200}},
+    {"cpu/rope", rope_pairs, "WORK=1024", {20}, {30}},
     {"cpu/argreduce", argmax_ties, NULL, {130, 130}, {5003, 33}},
     {"cpu/argreduce", argmin_last, NULL, {130, 130}, {601, 33}},
     {"cpu/argreduce", argmax_float, NULL, {130, 130}, {2000, 1100}},

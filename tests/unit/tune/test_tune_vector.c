@@ -43,8 +43,8 @@ static void begin(bed *b, uint64_t seed)
         b->logical[i] = base_alloc(BASE_TAG_TUNE, (size_t)o->elems * 4);
         b->image[i] = base_alloc(BASE_TAG_TUNE, tun_operand_bytes(o));
         assert_true(b->logical[i] && b->image[i]);
-        assert_int_equal(
-            tun_shape_input(&b->shape, i, seed, b->image[i], b->logical[i], NULL), RTX_OK);
+        assert_int_equal(tun_shape_input(&b->shape, i, seed, b->image[i], b->logical[i], NULL),
+                         RTX_OK);
     }
     assert_non_null(b->c = base_alloc_array(BASE_TAG_TUNE, M * N, sizeof *b->c));
     multiply(b);
