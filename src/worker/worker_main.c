@@ -105,7 +105,7 @@ static bool margin_whole(const worker_scratch *s, int threads, size_t bytes, uin
     return true;
 }
 
-/* What a kernel finds in locals that it did not set. */
+/* What a kernel finds in locals that it did not set; something else in its plan than in its run. */
 static __attribute__((noinline)) void stack_fill(uint32_t word)
 {
     uint32_t stack[STACK_BYTES / 4];
@@ -163,7 +163,7 @@ uint32_t worker_plan(worker_launch *l, uint32_t plan_ways)
 {
     k_plan p = {-1, -1};
     if (l->poison)
-        stack_fill(*l->poison);
+        stack_fill(~*l->poison);
     l->kernel->plan(l->arg, plan_ways, &p);
     l->units = p.units;
     l->scratch_bytes = p.scratch_bytes;
