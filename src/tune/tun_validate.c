@@ -5,10 +5,11 @@
  *      start, results that stay unwritten, races
  *   c  NaN again, units in small ranges from last to first: dependence between units
  *   bits       all three must agree bit for bit
- *   redzones   what lies between operand and guard page, and between strided elements, must keep its poison
+ *   redzones   what lies between operand and guard page, between strided elements, and beside scratch must keep its poison
+ *   values     one of the small cases holds rows that a shortcut gets wrong (tun_values.c)
  *   numbers    error = |out - ref| / |ref| over the whole output; where terms cancel, one unit roundoff u of the sum of
  *              |terms| is always allowed. Each element alone is held to WORST u sqrt(depth), in its own magnitude plus the mean's;
- *              non-finite values must be the same ones */
+ *              non-finite values must be the same ones. Large products are checked whole against a random vector (tun_vector.c) */
 #include "tun_int.h"
 #include <math.h>
 

@@ -105,7 +105,7 @@ static bool margin_whole(const worker_scratch *s, int threads, size_t bytes, uin
     return true;
 }
 
-/* What a kernel finds in locals that it did not set; something else in its plan than in its run. */
+/* What a kernel finds in locals that it did not set. */
 static __attribute__((noinline)) void stack_fill(uint32_t word)
 {
     uint32_t stack[STACK_BYTES / 4];
@@ -163,7 +163,7 @@ uint32_t worker_plan(worker_launch *l, uint32_t plan_ways)
 {
     k_plan p = {-1, -1};
     if (l->poison)
-        stack_fill(~*l->poison);
+        stack_fill(l->poison[0]);
     l->kernel->plan(l->arg, plan_ways, &p);
     l->units = p.units;
     l->scratch_bytes = p.scratch_bytes;
@@ -186,7 +186,7 @@ void worker_range(const worker_launch *l, int thread, int64_t begin, int64_t end
     if (begin >= end)
         return;
     if (l->poison)
-        stack_fill(*l->poison);
+        stack_fill(l->poison[1]);
     l->kernel->run(&c, begin, end);
 }
 
@@ -265,13 +265,15 @@ static uint32_t run(const worker_kernel *k, const fmt_work_req *req, size_t mem_
         if (!(buf[i] = span_get(&req->u.span[i], mem_bytes)))
             return FMT_WORK_NO_MEMORY;
     uint32_t trap = 0, ways = req->order == FMT_WORK_SPLIT ? MAX(req->ways, 1) : 1;
+    /* a plan and its runs never find the same in locals, and once the plan finds more */
+    uint32_t plan = req->order == FMT_WORK_REVERSE ? req->poison : ~req->poison;
     worker_launch l = {.kernel = k,
                        .arg = req->arg,
                        .buf = buf,
                        .scratch = scratch,
                        .ways = ways,
                        .trap = &trap,
-                       .poison = &req->poison};
+                       .poison = (uint32_t[]){plan, ~plan}};
     uint32_t status = worker_plan(&l, ways);
     rep->units = l.units;
     rep->scratch_bytes = l.scratch_bytes;

@@ -215,7 +215,7 @@ static void argmin_last(syn_problem *p)
 {
     ir_id x = in(p, FMT_I32, "s0 100 s1", "? ? 1");
     ir_attrs at = {.i = {2, 1}};
-    out(p, ir_emit(p->region, IR_argmin, &x, 1, &at), "? 1");
+    out(p, ir_emit(p->region, IR_argmin, &x, 1, &at), "? 2");
 }
 static void argmax_float(syn_problem *p) { argreduce(p, FMT_F32, IR_argmax, 0); }
 
