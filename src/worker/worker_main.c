@@ -17,7 +17,7 @@
 
 #define KERNELS          64 /* loaded at a time */
 #define SCRATCH_MARGIN   INT64_C(4096)
-#define STACK_BYTES      49152
+#define STACK_BYTES      32768
 #define EXIT_NOT_STARTED 127
 
 /* ---- memory ---- */
@@ -183,23 +183,22 @@ void worker_range(const worker_launch *l, int thread, int64_t begin, int64_t end
                 .next_bytes = l->next_bytes,
                 .trap = l->trap,
                 .scratch = worker_scratch_of(l->scratch, thread, (size_t)l->scratch_bytes)};
-    if (begin >= end)
-        return;
-    if (l->poison)
-        stack_fill(l->poison[1]);
-    l->kernel->run(&c, begin, end);
+    if (begin < end)
+        l->kernel->run(&c, begin, end);
 }
 
 static void party(void *ctx, int t, int n)
 {
     const worker_launch *l = ctx;
+    if (l->poison)
+        stack_fill(l->poison[1]);
     worker_range(l, t, l->units * t / n, l->units * (t + 1) / n);
 }
 
 bool worker_go(const worker_launch *l)
 {
     if (l->ways <= 1) {
-        worker_range(l, 0, 0, l->units);
+        party((void *)(uintptr_t)l, 0, 1);
         return true;
     }
     return base_pool_run((int)l->ways, party, (void *)(uintptr_t)l, NULL) == RTX_OK;
@@ -208,6 +207,7 @@ bool worker_go(const worker_launch *l)
 static void go_reverse(const worker_launch *l)
 {
     int64_t parts = MIN(l->units, 61); /* prime: ranges of uneven length */
+    stack_fill(l->poison[1]);
     for (int64_t i = parts; i-- > 0;)
         worker_range(l, 0, l->units * i / parts, l->units * (i + 1) / parts);
 }
