@@ -102,7 +102,7 @@ attention_plain(syn_problem *p) /* values read in place, inner strides not 1, a 
 
 static void attention_fixed(syn_problem *p) /* queries are known to the compiler, values narrow */
 {
-    ir_id q = in(p, FMT_F32, "s0 2 37 24", "? ? ? 1"), k = in(p, FMT_F32, "s0 2 s1 24", "? ? ? 1"),
+    ir_id q = in(p, FMT_F32, "s0 2 35 24", "? ? ? 1"), k = in(p, FMT_F32, "s0 2 s1 24", "? ? ? 1"),
           v = in(p, FMT_F32, "s0 2 s1 10", "? ? ? 1"), x[] = {q, k, v};
     ir_attrs at = {.f = {0.4}};
     out(p, ir_emit(p->region, IR_attention, x, 3, &at), "? ? ? 1");
