@@ -11,7 +11,7 @@
 #include "base_core.h"
 #include "fmt_kabi.h"
 
-#define FMT_WORK_VERSION  1
+#define FMT_WORK_VERSION  2
 #define FMT_WORK_OPERANDS 24
 #define FMT_WORK_ARGS     (16 + FMT_WORK_OPERANDS * 8)
 #define FMT_WORK_PAGE     4096u
@@ -33,7 +33,8 @@ typedef enum fmt_work_status {
     FMT_WORK_OK,
     FMT_WORK_BAD_REQUEST,
     FMT_WORK_NO_MEMORY, /* mapping or allocation failed */
-    FMT_WORK_BAD_PLAN   /* the kernel's plan asks for negative or absurd units or scratch */
+    FMT_WORK_BAD_PLAN,  /* the kernel's plan asks for negative or absurd units or scratch */
+    FMT_WORK_STRAYED    /* RUN: it wrote beside its scratch: reply.stray */
 } fmt_work_status;
 
 typedef struct fmt_work_code {
@@ -91,15 +92,17 @@ typedef struct fmt_work_req {
         fmt_work_made made[FMT_WORK_OPERANDS]; /* TIME */
     } u;
     uint32_t ways, order; /* RUN and TIME; order for RUN */
-    uint32_t poison;      /* RUN: word that fills the scratch memory */
-    uint32_t max_calls;   /* TIME */
-    uint64_t least_ns;    /* TIME: repeat until a sample is about this long */
-    int64_t a, b;         /* PROBE */
+    uint32_t
+        poison; /* RUN: word that fills scratch, a margin around it, and the stack below each call */
+    uint32_t max_calls; /* TIME */
+    uint64_t least_ns;  /* TIME: repeat until a sample is about this long */
+    int64_t a, b;       /* PROBE */
 } fmt_work_req;
 
 typedef struct fmt_work_rep {
     uint32_t status, trap;
     int64_t units, scratch_bytes;
+    int64_t stray;      /* RUN: byte of the first write beside the scratch, from its start */
     uint64_t ns, calls; /* TIME: duration of the sample and the calls in it */
     uint64_t first_ns,
         total_ns; /* TIME: the first, untimed call; everything between receipt and reply */

@@ -72,6 +72,7 @@ const char *syn_ctype(fmt_dtype t); /* "float", "uint16_t"…; how it is stored 
 /* The expression of an elementwise node over operand texts a, b, c; false when the op has none for the dtype. */
 bool syn_expr(const ir_graph *g, ir_id id, const char *const operand[3], base_buf *out);
 bool syn_expr_exists(const ir_graph *g, ir_id id);
+double syn_op_weight(ir_op op); /* floating-point operations of one element */
 
 /* A generated function over a run of n elements along one axis of the operands:
  *   wanted == 0, given == 0  void name(c, at, step, n)          stores the outputs

@@ -583,6 +583,19 @@ static void put_tile_offset(base_buf *b, const syn_problem *p, uint32_t o)
         base_buf_printf(b, " + %s * %s", name[4 - rank + k], syn_stride_text(p, o, k).s);
 }
 
+/* A short epilogue works on sums in registers when its loop over rows is unrolled; of a long one (GELU) that makes three times
+ * the code and no speed. */
+#define SHORT_WORK 12
+
+static bool is_short(const syn_problem *p, const syn_form *f)
+{
+    double work = 0;
+    for (ir_id id = 1; id < p->region->n_nodes; id++)
+        if (id != f->anchor)
+            work += syn_op_weight(ir_op_of(p->region, id));
+    return work <= SHORT_WORK;
+}
+
 void syn_emit_tile_epilogue(base_buf *b, const syn_problem *p, const syn_form *f)
 {
     body y;
@@ -593,9 +606,11 @@ void syn_emit_tile_epilogue(base_buf *b, const syn_problem *p, const syn_form *f
         b,
         "K_INLINE void K_FN(epi)(const k_call *c, const int64_t *arg, const float *tile, int64_t "
         "tile_ld, int64_t b0,\n"
-        "                        int64_t b1, int64_t m, int64_t n, int64_t rows, int64_t cols)\n{\n"
-        "    for (int64_t r = 0; r < rows; r++, m++) {\n"
-        "        const float *x = tile + r * tile_ld;\n");
+        "                        int64_t b1, int64_t m, int64_t n, int64_t rows, int64_t "
+        "cols)\n{\n");
+    base_buf_puts(b, is_short(p, f) ? "" : "    K_UNROLL(1)\n");
+    base_buf_puts(b, "    for (int64_t r = 0; r < rows; r++, m++) {\n"
+                     "        const float *x = tile + r * tile_ld;\n");
     for (uint32_t o = 0; o < f->n_ops; o++) {
         bool output = o >= p->n_in;
         if (!output && !needs_slot(&y, o))

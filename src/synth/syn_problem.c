@@ -266,8 +266,7 @@ static double elems_of(const syn_problem *p, const ir_type *t, const int64_t *sy
     return n;
 }
 
-/* Floating-point operations of one element. */
-static double op_weight(ir_op op)
+double syn_op_weight(ir_op op)
 {
     switch (op) {
     case IR_input:
@@ -319,7 +318,7 @@ static double node_flops(const syn_problem *p, ir_id id, const int64_t *sym)
         return ir_attrs_of(g, id)->i[0] ? flops / 2 : flops;
     }
     bool reduces = op >= IR_reduce_sum && op <= IR_argmin;
-    return op_weight(op) * (reduces ? elems_of(p, ir_type_of(g, ir_in(g, id, 0)), sym) : n);
+    return syn_op_weight(op) * (reduces ? elems_of(p, ir_type_of(g, ir_in(g, id, 0)), sym) : n);
 }
 
 void syn_cost(const syn_problem *p, const int64_t *sym, double *out_flops, double *out_bytes)

@@ -15,6 +15,7 @@
     "rotate96M best interleaved sentinel 1" /* how times are taken: part of every key */
 #define TUN_ERROR_F32 1e-6
 #define TUN_ERROR_F16 1e-3
+#define TUN_UNIT_F32  5.9604644775390625e-08
 
 /* ---- tun_worker.c: the other process ---- */
 
@@ -70,9 +71,23 @@ RTX_MUST_CHECK rtx_status tun_cc_run(tun_cc *cc, tun_unit *units, size_t n, int 
                                      uint64_t deadline_ns, const volatile int *cancel,
                                      rtx_err *err);
 
-/* ---- tun_shape.c: a problem at one size ---- */
+/* ---- tun_shape.c: a problem at one size; tun_values.c: what is in it ---- */
 
 typedef enum tun_values { TUN_NORMAL, TUN_MASK, TUN_INDEX, TUN_SMALL_INT, TUN_BIT } tun_values;
+
+/* What the awkward case may put into an operand, by what its elements meet first. */
+typedef enum tun_hard {
+    TUN_HARD_NONE,  /* values as ever */
+    TUN_HARD_PLAIN, /* beside awkward rows: sums with them are exact */
+    TUN_HARD_SOFTMAX,
+    TUN_HARD_NORM,
+    TUN_HARD_SUM,
+    TUN_HARD_ORDER, /* comparisons whose result is exact */
+    TUN_HARD_MOVED, /* moves, choices, one operation */
+    TUN_HARD_LEFT,  /* rows of a matrix product */
+    TUN_HARD_QUERY,
+    TUN_HARD_KEY
+} tun_hard;
 
 typedef struct tun_operand {
     fmt_dtype dtype;
@@ -83,6 +98,8 @@ typedef struct tun_operand {
     int64_t extent; /* elements from the lowest to past the highest address */
     int64_t bound;  /* TUN_INDEX: valid are [-bound, bound) */
     tun_values values;
+    tun_hard hard;
+    int level; /* of TUN_HARD_NORM and TUN_HARD_QUERY: a power of two that matters */
     bool packed, output, weight; /* weight: a constant large enough to stream */
 } tun_operand;
 
@@ -92,6 +109,7 @@ typedef struct tun_shape {
     tun_operand op[SYN_OPERANDS_MAX];
     double flops, bytes;
     int64_t depth; /* longest reduction */
+    bool hard;     /* its values are awkward; set by the validator */
 } tun_shape;
 
 /* Strides that are known at run time only get `pad` > 0 spare elements each, plus the operand's number. INVALID: sizes out of range. */
@@ -105,10 +123,28 @@ typedef struct tun_walk {
 } tun_walk;
 tun_walk tun_walk_of(const tun_operand *o);
 void tun_walk_next(const tun_operand *o, tun_walk *w);
+void tun_values_classify(const syn_problem *p, tun_shape *s); /* fills operands' `hard`, `level` */
 /* Seeded values of input `index`: the extent's image (gaps stay as they are) and, in row-major order, the logical
  * elements (NULL = not wanted; packed operands need it). Equal memory locations get equal values. */
 RTX_MUST_CHECK rtx_status tun_shape_input(const tun_shape *s, uint32_t index, uint64_t seed,
                                           void *image, void *logical, rtx_err *err);
+
+uint64_t tun_hash(uint64_t seed, uint64_t place);
+
+/* ---- tun_vector.c: a large product times a random vector ---- */
+
+typedef struct tun_vector {
+    double *want; /* a sum for each row; NULL: the check does not apply */
+    int64_t rows, cols, depth;
+} tun_vector;
+bool tun_vector_applies(const syn_problem *p);
+/* logical: the inputs' elements in row-major order. */
+RTX_MUST_CHECK rtx_status tun_vector_init(tun_vector *v, const syn_problem *p, const tun_shape *s,
+                                          uint8_t *const *logical, rtx_err *err);
+void tun_vector_done(tun_vector *v); /* zeroed allowed */
+/* c: the whole output, row-major; rms: of what it should be, about. NUMERIC: a row is wrong. */
+RTX_MUST_CHECK rtx_status tun_vector_check(const tun_vector *v, const float *c, double rms,
+                                           rtx_err *why);
 
 /* ---- tun_validate.c: may this kernel be used at all ---- */
 
@@ -142,6 +178,8 @@ typedef struct tun_validator {
     size_t first_bytes[SYN_OPERANDS_MAX];
     uint8_t *other
         [SYN_OPERANDS_MAX]; /* outputs of the first kernel judged, where the reference is sampled */
+    tun_vector vector;      /* where the reference is sampled */
+    uint64_t launch_ns;     /* limit of a small launch; 0 = the usual one */
     double seconds;
 } tun_validator;
 

@@ -1,9 +1,7 @@
-/* A problem at one size: how its operands lie in memory and what values a test puts into them.
+/* A problem at one size: how its operands lie in memory.
  *   strides    constants as the problem says; those known only at run time get the tightest row-major layout plus
- *              `pad` spare elements, and one more an operand: a kernel that ignores or confuses stride arguments is seen
- *   values     are a function of seed and place in memory: broadcast and overlapping elements agree by themselves */
+ *              `pad` spare elements, and one more an operand: a kernel that ignores or confuses stride arguments is seen */
 #include "tun_int.h"
-#include <math.h>
 
 #define WEIGHT_BYTES ((int64_t)64 << 10) /* constants from here on count as streamed */
 
@@ -161,6 +159,7 @@ rtx_status tun_shape_init(const syn_problem *p, const int64_t *sym, int64_t pad,
                                                                    : TUN_NORMAL;
     }
     classify(p, s);
+    tun_values_classify(p, s);
     s->depth = longest_sum(p, s->sym);
     syn_cost(p, s->sym, &s->flops, &s->bytes);
     return RTX_OK;
@@ -189,113 +188,4 @@ void tun_walk_next(const tun_operand *o, tun_walk *w)
         w->offset -= o->dim[d] * o->stride[d];
         w->at[d] = 0;
     }
-}
-
-/* ---- values ---- */
-
-static uint64_t hash_of(uint64_t seed, uint64_t place)
-{
-    uint64_t z = seed + place * 0x9e3779b97f4a7c15u;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return z ^ (z >> 31);
-}
-
-/* About normal: the sum of four uniforms has variance 1/3; no denormals, no surprises. */
-static double normal(uint64_t h)
-{
-    double s = 0;
-    for (int i = 0; i < 4; i++)
-        s += (double)(h >> (16 * i) & 0xffff) / 65536.0 - 0.5;
-    return s * 1.7320508;
-}
-
-/* Attention masks: mostly zero, some biases, some excluded keys in both spellings that exporters use. */
-static double mask_value(uint64_t h)
-{
-    switch (h % 16) {
-    case 0:
-    case 1:
-        return -INFINITY;
-    case 2:
-        return -3.4028234663852886e38;
-    case 3:
-    case 4:
-    case 5:
-        return normal(h >> 4);
-    default:
-        return 0;
-    }
-}
-
-static void put_value(const tun_operand *o, uint64_t h, void *to)
-{
-    double f = o->values == TUN_MASK ? mask_value(h) : normal(h);
-    int64_t i = o->values == TUN_BIT     ? (int64_t)(h & 1)
-                : o->values == TUN_INDEX ? (int64_t)(h % (uint64_t)MAX(2 * o->bound, 1)) - o->bound
-                                         : (int64_t)(h % 17) - 8;
-    switch (o->dtype) {
-    case FMT_F32:
-        memcpy(to, &(float){(float)f}, 4);
-        break;
-    case FMT_F64:
-        memcpy(to, &f, 8);
-        break;
-    case FMT_F16:
-        memcpy(to, &(uint16_t){fmt_f32_to_f16((float)f)}, 2);
-        break;
-    case FMT_BF16:
-        memcpy(to, &(uint16_t){fmt_f32_to_bf16((float)f)}, 2);
-        break;
-    case FMT_I64:
-        memcpy(to, &i, 8);
-        break;
-    case FMT_I32:
-        memcpy(to, &(int32_t){(int32_t)i}, 4);
-        break;
-    default:
-        memset(to, (int)(i & 1), fmt_dtype_bytes(o->dtype));
-        break;
-    }
-}
-
-static rtx_status pack_input(const tun_operand *o, const void *logical, void *image, rtx_err *err)
-{
-    if (o->dtype != FMT_F32 || o->rank < 2)
-        return FAIL(err, UNSUPPORTED, "packed operands are f32 matrices");
-    int64_t k = o->dim[o->rank - 2], n = o->dim[o->rank - 1];
-    int64_t batch = k && n ? o->elems / (k * n) : 0;
-    for (int64_t b = 0; b < batch; b++)
-        syn_pack_b((const float *)logical + b * k * n, k, n, n, 1,
-                   (float *)image + b * (int64_t)syn_pack_floats(k, n));
-    return RTX_OK;
-}
-
-rtx_status tun_shape_input(const tun_shape *s, uint32_t index, uint64_t seed, void *image,
-                           void *logical, rtx_err *err)
-{
-    const tun_operand *o = &s->op[index];
-    size_t size = fmt_dtype_bytes(o->dtype);
-    uint64_t base = hash_of(seed, index + 1);
-    if (o->packed) {
-        if (!logical)
-            return FAIL(err, INTERNAL, "packed operands need their logical form");
-        for (int64_t i = 0; i < o->elems; i++)
-            put_value(o, hash_of(base, (uint64_t)i), (char *)logical + (size_t)i * size);
-        return pack_input(o, logical, image, err);
-    }
-    tun_operand once = *o; /* each place in memory once, however often it is read */
-    for (int d = 0; d < o->rank; d++)
-        if (o->stride[d] == 0 && o->dim[d] > 1) {
-            once.elems /= o->dim[d];
-            once.dim[d] = 1;
-        }
-    tun_walk w = tun_walk_of(&once);
-    for (; w.i < once.elems; tun_walk_next(&once, &w))
-        put_value(o, hash_of(base, (uint64_t)w.offset), (char *)image + (size_t)w.offset * size);
-    if (!logical)
-        return RTX_OK;
-    for (w = tun_walk_of(o); w.i < o->elems; tun_walk_next(o, &w))
-        memcpy((char *)logical + (size_t)w.i * size, (char *)image + (size_t)w.offset * size, size);
-    return RTX_OK;
 }

@@ -32,6 +32,8 @@ typedef struct worker_launch {
     worker_scratch *scratch;
     uint32_t ways;
     uint32_t *trap;
+    const uint32_t *
+        poison; /* two words: of the stack below the plan, below a thread's first run; NULL: as it is */
 } worker_launch;
 /* Ask the kernel's plan and reserve scratch; a status of fmt_work_status. */
 uint32_t worker_plan(worker_launch *l, uint32_t plan_ways);

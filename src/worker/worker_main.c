@@ -16,6 +16,8 @@
 #include <unistd.h>
 
 #define KERNELS          64 /* loaded at a time */
+#define SCRATCH_MARGIN   INT64_C(4096)
+#define STACK_BYTES      32768
 #define EXIT_NOT_STARTED 127
 
 /* ---- memory ---- */
@@ -59,13 +61,57 @@ uint8_t *worker_scratch_of(const worker_scratch *s, int thread, size_t bytes)
     return first + s->room - (bytes + 63) / 64 * 64;
 }
 
+/* The bytes of the scratch memory that a launch may not touch but could: a margin before the scratch, and what
+ * alignment leaves between its last byte and the guard page. */
+typedef struct margin {
+    uint8_t *scratch;
+    int64_t before, bytes, after; /* before < 0 */
+} margin;
+
+static margin margin_of(const worker_scratch *s, int thread, size_t bytes)
+{
+    uint8_t *p = worker_scratch_of(s, thread, bytes);
+    int64_t whole = (int64_t)(bytes + 63) / 64 * 64, rest = (int64_t)s->room - whole;
+    return (margin){p, -MIN(rest, SCRATCH_MARGIN), (int64_t)bytes, whole};
+}
+
 static void scratch_fill(const worker_scratch *s, int threads, size_t bytes, uint32_t word)
 {
     for (int t = 0; t < threads; t++) {
-        uint8_t *p = worker_scratch_of(s, t, bytes);
-        for (size_t i = 0; i + 4 <= (bytes + 63) / 64 * 64; i += 4)
-            memcpy(p + i, &word, 4);
+        margin m = margin_of(s, t, bytes);
+        for (int64_t i = m.before; i < m.after; i += 4)
+            memcpy(m.scratch + i, &word, 4);
     }
+}
+
+/* First byte of [from, to) that is no longer poison, or to. */
+static int64_t broken(const uint8_t *p, int64_t from, int64_t to, uint32_t word)
+{
+    while (from < to && p[from] == (uint8_t)(word >> (from & 3) * 8))
+        from++;
+    return from;
+}
+
+/* Is the margin of every thread still poison? Else *out_at is a byte that is not. */
+static bool margin_whole(const worker_scratch *s, int threads, size_t bytes, uint32_t word,
+                         int64_t *out_at)
+{
+    for (int t = 0; t < threads; t++) {
+        margin m = margin_of(s, t, bytes);
+        if ((*out_at = broken(m.scratch, m.before, 0, word)) < 0 ||
+            (*out_at = broken(m.scratch, m.bytes, m.after, word)) < m.after)
+            return false;
+    }
+    return true;
+}
+
+/* What a kernel finds in locals that it did not set. */
+static __attribute__((noinline)) void stack_fill(uint32_t word)
+{
+    uint32_t stack[STACK_BYTES / 4];
+    for (size_t i = 0; i < COUNT_OF(stack); i++)
+        stack[i] = word;
+    __asm__ volatile("" : : "r"(stack) : "memory");
 }
 
 /* ---- code ---- */
@@ -116,6 +162,8 @@ static uint32_t kernel_get(const uint8_t *mem, size_t mem_bytes, const fmt_work_
 uint32_t worker_plan(worker_launch *l, uint32_t plan_ways)
 {
     k_plan p = {-1, -1};
+    if (l->poison)
+        stack_fill(l->poison[0]);
     l->kernel->plan(l->arg, plan_ways, &p);
     l->units = p.units;
     l->scratch_bytes = p.scratch_bytes;
@@ -142,13 +190,15 @@ void worker_range(const worker_launch *l, int thread, int64_t begin, int64_t end
 static void party(void *ctx, int t, int n)
 {
     const worker_launch *l = ctx;
+    if (l->poison)
+        stack_fill(l->poison[1]);
     worker_range(l, t, l->units * t / n, l->units * (t + 1) / n);
 }
 
 bool worker_go(const worker_launch *l)
 {
     if (l->ways <= 1) {
-        worker_range(l, 0, 0, l->units);
+        party((void *)(uintptr_t)l, 0, 1);
         return true;
     }
     return base_pool_run((int)l->ways, party, (void *)(uintptr_t)l, NULL) == RTX_OK;
@@ -157,6 +207,7 @@ bool worker_go(const worker_launch *l)
 static void go_reverse(const worker_launch *l)
 {
     int64_t parts = MIN(l->units, 61); /* prime: ranges of uneven length */
+    stack_fill(l->poison[1]);
     for (int64_t i = parts; i-- > 0;)
         worker_range(l, 0, l->units * i / parts, l->units * (i + 1) / parts);
 }
@@ -214,8 +265,15 @@ static uint32_t run(const worker_kernel *k, const fmt_work_req *req, size_t mem_
         if (!(buf[i] = span_get(&req->u.span[i], mem_bytes)))
             return FMT_WORK_NO_MEMORY;
     uint32_t trap = 0, ways = req->order == FMT_WORK_SPLIT ? MAX(req->ways, 1) : 1;
-    worker_launch l = {
-        .kernel = k, .arg = req->arg, .buf = buf, .scratch = scratch, .ways = ways, .trap = &trap};
+    /* a plan and its runs never find the same in locals, and once the plan finds more */
+    uint32_t plan = req->order == FMT_WORK_REVERSE ? req->poison : ~req->poison;
+    worker_launch l = {.kernel = k,
+                       .arg = req->arg,
+                       .buf = buf,
+                       .scratch = scratch,
+                       .ways = ways,
+                       .trap = &trap,
+                       .poison = (uint32_t[]){plan, ~plan}};
     uint32_t status = worker_plan(&l, ways);
     rep->units = l.units;
     rep->scratch_bytes = l.scratch_bytes;
@@ -227,7 +285,9 @@ static uint32_t run(const worker_kernel *k, const fmt_work_req *req, size_t mem_
     else if (!worker_go(&l))
         return FMT_WORK_NO_MEMORY;
     rep->trap = trap;
-    return FMT_WORK_OK;
+    bool whole =
+        margin_whole(scratch, (int)ways, (size_t)l.scratch_bytes, req->poison, &rep->stray);
+    return whole ? FMT_WORK_OK : FMT_WORK_STRAYED;
 }
 
 /* ---- service ---- */

@@ -2,8 +2,8 @@
  *   rules      replace one occurrence of a token pattern, or drop one line; comments and conditions of #if are left alone
  *   beds       problems a template is tried on, at small sizes and, what survives, once at a larger one
  *   verdicts   does not compile · rejected (by which detector) · same code as the template on every bed · survivor
- * A survivor must be listed in `argued` with the reason why it computes the same. Two processes share the work. Needs
- * rtx-worker beside the test and a compiler. */
+ * A survivor must be listed in `argued` with the reason why it computes the same. Two processes share the work.
+ * RTX_MUTANTS_ALL=1 tries twice as many, RTX_MUTANTS_PRINT=1 prints each. Needs rtx-worker beside the test and a compiler. */
 #include "mutant_beds.h"
 #include "dev_cpu.h"
 #include <ctype.h>
@@ -17,12 +17,15 @@
 
 #include <cmocka.h>
 
-#define MUTANTS_MAX 900
+#define MUTANTS_MAX 2000
 #define PROCESSES   2
 #define MOST        1 /* occurrences of one rule in one template, evenly spread */
 #define MOST_LARGE  2 /* in gemm and attention */
 #define MOST_LINES  4 /* lines dropped of one template */
-#define LEFT_OUT    4 /* every fourth is left out, for time; 0 = none */
+#define LAUNCH_NS   UINT64_C(500000000)
+#define FASTER                                                                                     \
+    "-O1" /* half of the compiler's time, and the same verdicts as with the tuner's options */
+#define LEFT_OUT 4 /* every fourth is left out, for time */
 
 /* ---- rules ---- */
 
@@ -70,86 +73,127 @@ static void read_rules(void)
     rules[n_rules++] = (rule){"dropped line", NULL, ""};
 }
 
-/* ---- survivors, each with its reason ---- */
+/* ---- survivors, each with its reason ----
+ * EQUAL: the same values go to the same places. ORDER: the terms of a sum in another order, within the same bound.
+ * SPEED: only time is lost. LOCALS: an array on the kernel's own stack is left by one element that nothing else uses. */
 
 static const struct argument {
-    const char *templ, *line, *reason; /* part of the line after the change */
+    const char *templ, *line, *reason; /* part of the line after the change; templ "": any */
 } argued[] = {
+    /* all */
+    {"", "K_MAX(1, WORK / (DIM_",
+     "EQUAL: units of another size, at least 1; plans of empty rows never ask"},
+    {"", "K_MAX(1, WORK / ((DIM_I - 1) + 1))", "EQUAL: units of another size, at least 1"},
+    {"", "K_MIN(STRIP, WORK / (r->dim[0]",
+     "EQUAL: units of 1 to STRIP rows; argmax of nothing has no meaning"},
+    {"", "WORK / (k_nest_elems(r) + 2)", "EQUAL: units of 1 to STRIP outputs"},
+    {"", "dropped: k_nest_fold(", "EQUAL: unmerged axes visit the same offsets in the same order"},
+    {"", "out->scratch_bytes = 1;", "EQUAL: asks for a byte that it does not use"},
+    {"", "DIM_I >= 0 ?", "EQUAL: units of rows without elements write nothing"},
+    {"", "DIM_A >= 0 ?", "EQUAL: units of columns without elements write nothing"},
+    {"", "DIM_C >= 0 ?", "EQUAL: units of rows without elements write nothing"},
     /* gemm */
-    {"cpu/gemm", "if (r <= rows && p < panels) {", "stores rows of the tile that nobody reads"},
-    {"cpu/gemm", "const int lines =", "prefetch only"},
-    {"cpu/gemm", "if (u + 2 < end) {", "prefetch only"},
-    {"cpu/gemm", "if (u < end) {", "prefetch only"},
-    {"cpu/gemm", "if (u - 1 < end) {", "prefetch only"},
-    {"cpu/gemm", "if (u + 1 < (end - 1)) {", "prefetch only"},
-    {"cpu/gemm", "K_PREFETCH_L2(", "prefetch only"},
-    {"cpu/gemm", "(DIM_M - 1) * m / nm", "a row is computed twice, alike, by two units"},
-    {"cpu/gemm", "__builtin_constant_p((DIM_N - 1))", "constant exactly when DIM_N is"},
-    {"cpu/gemm", "if (B_N == 1) {", "takes the general way of packing instead of the short one"},
-    {"cpu/gemm", "dropped: continue;", "packs the same values a second time"},
+    {"cpu/gemm", "if (r <= rows && p < panels) {",
+     "EQUAL: r < MR: the row lies in the tile; the epilogue reads rows"},
+    {"cpu/gemm",
+     "const int lines =", "SPEED: lines and step feed prefetches only, which cannot fault"},
+    {"cpu/gemm", "if (u + 2 < end) {", "SPEED: guards `then`, which feeds prefetches only"},
+    {"cpu/gemm", "if (u < end) {", "SPEED: guards `then`, which feeds prefetches only"},
+    {"cpu/gemm", "if (u - 1 < end) {", "SPEED: guards `then`, which feeds prefetches only"},
+    {"cpu/gemm", "if (u + 1 < (end - 1)) {", "SPEED: guards `then`, which feeds prefetches only"},
+    {"cpu/gemm", "K_PREFETCH_L2(", "SPEED: a prefetch cannot fault"},
+    {"cpu/gemm", "i <= PF; i++)", "SPEED: one prefetch more"},
+    {"cpu/gemm", "int i = 1; i < PF", "SPEED: one prefetch less"},
+    {"cpu/gemm", "ahead = step;", "SPEED: an address of prefetches"},
+    {"cpu/gemm", "ahead -= step;", "SPEED: an address of prefetches"},
+    {"cpu/gemm", "then = first == b ?", "SPEED: an address of prefetches"},
+    {"cpu/gemm", "const char *next = c->next ?", "SPEED: an address of prefetches"},
+    {"cpu/gemm", "const float *first = b_all", "SPEED: an address of prefetches"},
+    {"cpu/gemm", "const K_FN(unit_t) v = K_FN(unit)(arg, u", "SPEED: an address of prefetches"},
+    {"cpu/gemm", "p + NP <= w.p1 ?", "SPEED: an address of prefetches"},
+    {"cpu/gemm", "(DIM_M - 1) * m / nm",
+     "EQUAL: blocks begin earlier and end as before; rows that two units do get equal values"},
+    {"cpu/gemm", "__builtin_constant_p((DIM_", "EQUAL: constant exactly when the size is"},
+    {"cpu/gemm", "if (B_N == 1) {", "EQUAL: B_N is not 1 there; the general loop packs the same"},
+    {"cpu/gemm", "if (cols == K_PANEL) {", "EQUAL: both calls are the same but for a literal"},
+    {"cpu/gemm", "dropped: continue;", "EQUAL: packs the same values a second time"},
+    {"cpu/gemm", "dropped: held = block;", "SPEED: packs a block that is there"},
+    {"cpu/gemm", "DIM_N >= 0 ?", "EQUAL: no columns are no blocks: the product is 0"},
     /* attention */
-    {"cpu/attention", "if (r <= rows && p < panels) {", "stores rows that nobody reads"},
-    {"cpu/attention", "if (n - i > K_PANEL &&", "a whole panel takes the way of a part"},
-    {"cpu/attention", "K_MIN(keys, seen + rows)) : keys", "the condition of each row excludes it"},
-    {"cpu/attention", "K_MIN((j1 - 1), seen)", "the loop after it does the last key"},
-    {"cpu/attention", "__builtin_constant_p((DIM_SQ - 1))", "constant exactly when DIM_SQ is"},
-    {"cpu/attention", "mask_in_s = M_K != 0;", "a mask of one row may lie in s too"},
+    {"cpu/attention", "if (r <= rows && p < panels) {",
+     "EQUAL: r < QR: the row lies in the tile; n rows are read"},
+    {"cpu/attention", "if (n - i > K_PANEL &&",
+     "EQUAL: the loop copies a whole panel as the transposition does"},
+    {"cpu/attention", "K_MIN(keys, seen + rows)) : keys",
+     "EQUAL: `j < seen + r` excludes the key for each row"},
+    {"cpu/attention", "K_MIN(first + n, DIM_SK)",
+     "EQUAL: `j < first + l` excludes the key for each query"},
+    {"cpu/attention", "K_MIN(first, (DIM_SK - 1))",
+     "EQUAL: the last key goes through the part that asks each query"},
+    {"cpu/attention", "K_MIN((j1 - 1), seen)", "EQUAL: the loop after it takes the key, in order"},
+    {"cpu/attention", "__builtin_constant_p((DIM_SQ - 1))",
+     "EQUAL: constant exactly when the size is"},
+    {"cpu/attention", "K_MIN(first + n + 1, DIM_SK)",
+     "EQUAL: `j < first + l` excludes the keys for each query"},
+    {"cpu/attention", "K_MAX(first + n - 1, DIM_SK)",
+     "EQUAL: `j < first + l` excludes the keys for each query"},
+    {"cpu/attention", "if (p <= panels)", "EQUAL: accumulators of a panel that is not stored"},
+    {"cpu/attention", "held = n_b * DIM_HK - g;",
+     "SPEED: names no block that may follow: copies values that are there"},
+    {"cpu/attention", "(rest != (DIM_SQ - 1)", "EQUAL: rest is never that: no tile is ruled out"},
+    {"cpu/attention", "int64_t ldm = 1;", "EQUAL: set again where there is a mask, else unused"},
+    {"cpu/attention", "x >= top[l] ? x", "EQUAL: the same value is taken"},
+    {"cpu/attention", "dropped: held =", "SPEED: copies values that are there"},
     /* rows and reductions */
-    {"cpu/reduce", "for (; j + LANES < n;", "the loop after it does the last lanes"},
-    {"cpu/reduce", "if (elems >= 0) k_nest_seek", "a walk over nothing may start"},
-    {"cpu/reduce", "K_FN(by_column)(o, r) ? STRIP :", "size of a unit"},
-    {"cpu/reduce", "BLOCK == 0) K_FN(carry)", "cuts the same sum at other places"},
-    {"cpu/reduce", "return o->dim[o->axes - 2] > 1", "chooses between two walks of one sum"},
-    {"cpu/reduce", "for (int l = 1; j < n;", "other lanes take the last elements"},
-    {"cpu/reduce", "dropped: k_nest_fold(", "merging axes only saves steps"},
-    {"cpu/row", "for (; k + LANES < cut;", "the loop after it does the last lanes"},
-    {"cpu/row", "for (int l = 1; k < cut;", "other lanes take the last elements"},
-    {"cpu/row", "K_FN(share)(const int64_t *arg)", "size of a unit"},
-    {"cpu/row", "dropped: k_nest_fold(", "merging axes only saves steps"},
-    {"cpu/row", "K_FN(clear)(lane, 0.0f);", "any shift of a softmax that does not overflow serves"},
-    {"cpu/row", "lane[l] = k_fmax(lane[l], lane[h + l]);", "as above: the shift is another score"},
-    {"cpu/argreduce", "K_FN(share)(const k_nest *r)", "size of a unit"},
-    {"cpu/argreduce", "dropped: n = K_MIN(n, stop - i);", "units end at multiples of share"},
-    {"cpu/rope", "K_FN(share)(const int64_t *arg)", "size of a unit"},
+    {"cpu/reduce", "for (; j + LANES < n;",
+     "EQUAL: the loop after it takes the last 32, each in its lane"},
+    {"cpu/reduce", "K_FN(by_column)(o, r) ? STRIP :", "EQUAL: units of another size, at least 1"},
+    {"cpu/reduce", "BLOCK == 0) K_FN(carry)", "ORDER: partial sums join their totals elsewhere"},
+    {"cpu/reduce", "return o->dim[o->axes - 2] > 1",
+     "EQUAL: both walks take a term in the same lane"},
+    {"cpu/reduce", "adjacent |=", "EQUAL: both walks take a term in the same lane"},
+    {"cpu/reduce", "for (int l = 1; j < n;", "ORDER: at most 31 elements go to lanes 1 to 31"},
+    {"cpu/reduce", "n = K_MIN(n, BLOCK + k % BLOCK);",
+     "ORDER: partial sums join their totals elsewhere"},
+    {"cpu/reduce", "dropped: n = K_MIN(n, BLOCK",
+     "ORDER: partial sums join their totals elsewhere"},
+    {"cpu/argreduce", "dropped: n = K_MIN(n, stop - i);", "EQUAL: n ends with the unit already"},
+    {"cpu/argreduce", "share + i % share",
+     "LOCALS: the same rows in longer pieces; a staged one leaves buf"},
+    {"cpu/row", "for (; k + LANES < cut;",
+     "EQUAL: the loop after it takes the last 32, each in its lane"},
+    {"cpu/row", "for (; k + LANES < n;",
+     "EQUAL: the loop after it takes the last 32, each in its lane"},
+    {"cpu/row", "for (int l = 1; k < cut;", "ORDER: at most 31 elements go to lanes 1 to 31"},
+    {"cpu/reduce", "lane[(LANES - 1) * STRIP]",
+     "LOCALS: lane 31 lies in the first total; carrying moves one into the other"},
+    {"cpu/row", "total[(LANES - 1)]", "LOCALS: 124 bytes, of which alignment makes 128"},
+    {"cpu/cumsum", "j <= n; j++) sum[j] = 0;", "LOCALS: 0 to a place behind the last sum"},
     /* moves */
-    {"cpu/copy", "for (; from <= last - 1; from++)", "another order of axes copies the same"},
-    {"cpu/copy", "t->stride[0][last] != 1 && d < last", "another order of axes copies the same"},
-    {"cpu/copy", "t->stride[1][last] != 1 && d < last", "another order of axes copies the same"},
-    {"cpu/copy", "[d] == 1) from = d;", "another order of axes copies the same"},
-    {"cpu/copy", "if (y_col == 1 || x_row != 1)", "both ways copy the tile"},
-    {"cpu/copy", "dropped: k_nest_fold(", "merging axes only saves steps"},
-    {"cpu/eltwise", "dropped: k_nest_fold(", "merging axes only saves steps"},
-    {"cpu/eltwise", "n = K_MIN(n, stop + i);", "the line before already ends at the unit"},
-    {"cpu/eltwise", "dropped: n = K_MIN(n, stop - i);", "the line before ends at the unit"},
-    {"", "out->scratch_bytes = 1;", "one byte of scratch more than is used"},
-    {"cpu/gather", "K_FN(share)(const int64_t *arg)", "size of a unit"},
-    {"cpu/gather_nd", "K_FN(share)(const int64_t *arg)", "size of a unit"},
-    {"cpu/gather_nd", "some &= space.dim[r] >", "an empty axis has no valid index"},
-    {"cpu/gather_elements", "t.index[last], stop + i);", "elements are copied twice, alike"},
-    {"cpu/gemm", "DIM_N >= 0 ?", "no columns are no blocks"},
-    {"cpu/gemm", "ahead = step;", "prefetch only"},
-    {"cpu/gemm", "ahead -= step;", "prefetch only"},
-    {"cpu/gemm", "then = first == b ?", "prefetch only"},
-    {"cpu/attention", "dropped: held =", "copies the same values again"},
-    {"cpu/reduce", "n = K_MIN(n, BLOCK + k % BLOCK);", "cuts the same sum at other places"},
-    {"cpu/reduce", "adjacent |=", "chooses between two walks of one sum"},
-    {"cpu/row", "for (; k + LANES < n;", "the loop after it does the last lanes"},
-    {"cpu/row", "squares + rest * shift",
-     "of second order unless a row is nearly constant: not tried"},
-    {"cpu/rope", "dropped: k_nest_fold(", "merging axes only saves steps"},
-    {"cpu/copy", "j0 <= cols;", "one more turn over no columns"},
-    {"cpu/copy", "if (x_col == 1 || x_col != 1)", "both ways copy the tile"},
-    {"cpu/cumsum", "DIM_A >= 0 ?", "units that find nothing to do"},
-    {"cpu/gather", "DIM_I >= 0 ?", "units that find nothing to do"},
-    {"cpu/gather_nd", "DIM_I >= 0 ?", "units that find nothing to do"},
-    {"cpu/eltwise", "CHUNK + i % CHUNK)", "longer pieces of the same range"},
-    {"cpu/argreduce", "dropped: k_nest_fold(", "merging axes only saves steps"},
-    {"cpu/copy", "dropped: t->dim[0] = 1;", "copies the same line again, by a stride of 0"},
-    {"cpu/reduce", "dropped: n = K_MIN(n, BLOCK", "cuts the same sum at other places"},
-    {"cpu/rope", "scratch_bytes = 4 * (DIM_D - 1)", "scratch comes in whole lines of 64 bytes"},
-    {"cpu/topk", "scratch_bytes = (DIM_K - 1)", "scratch comes in whole lines of 64 bytes"},
-    {"cpu/topk", "? a <= b :", "an element is never compared with itself"},
-    {"cpu/topk", "K_FN(sink)(x, X_A, heap, n, 0);", "the last place holds the sinking element"},
+    {"cpu/copy", "from <= last - 1; from++)", "EQUAL: any order of the axes visits every element"},
+    {"cpu/copy", "t->stride[0][last] != 1 && d < last",
+     "EQUAL: any order of the axes visits every element"},
+    {"cpu/copy", "t->stride[1][last] != 1 && d < last",
+     "EQUAL: any order of the axes visits every element"},
+    {"cpu/copy", "[d] == 1) from = d;", "EQUAL: any order of the axes visits every element"},
+    {"cpu/copy", "if (y_col == 1 || x_row != 1)",
+     "EQUAL: either branch copies rows x cols elements"},
+    {"cpu/copy", "if (x_col == 1 || x_col != 1)",
+     "EQUAL: either branch copies rows x cols elements"},
+    {"cpu/copy", "j0 <= cols;", "EQUAL: one more turn over 0 columns"},
+    {"cpu/copy", "dropped: t->dim[0] = 1;",
+     "EQUAL: the line goes to its place again, by a stride of 0"},
+    {"cpu/copy", "dropped: t->stride[i][0] = 0;", "EQUAL: the stride of an axis of size 1"},
+    {"cpu/eltwise", "n = K_MIN(n, stop + i);", "EQUAL: n ends with the unit already"},
+    {"cpu/eltwise", "dropped: n = K_MIN(n, stop - i);", "EQUAL: n ends with the unit already"},
+    {"cpu/eltwise", "CHUNK + i % CHUNK)", "EQUAL: n ends with the range by the next line"},
+    {"cpu/gather_nd", "some &= space.dim[r] >",
+     "out of contract: no index into an empty axis is valid"},
+    {"cpu/gather_elements", "t.index[last], stop + i);",
+     "EQUAL: goes on into the next unit with its values"},
+    {"cpu/topk", "? a <= b :", "EQUAL: no element is compared with itself"},
+    {"cpu/topk", "K_FN(sink)(x, X_A, heap, n, 0);",
+     "EQUAL: the last place holds the sinking element"},
 };
 
 /* ---- mutants ---- */
@@ -235,10 +279,11 @@ static void add_mutants(const syn_template *t, const rule *r, const char *code)
         if (code[i] && (len[n] = applies(r, t->text, t->text_bytes, i)) > 0)
             at[n++] = i;
     bool large = t->text_bytes > 8000;
-    size_t most = !r->from ? MOST_LINES : large ? MOST_LARGE : MOST, take = MIN(n, most);
+    bool every = getenv("RTX_MUTANTS_ALL") != NULL;
+    size_t most = !r->from ? MOST_LINES : large ? MOST_LARGE : MOST, take = MIN(n, most << every);
     static uint32_t found;
     for (size_t k = 0; k < take; k++) {
-        if (LEFT_OUT && ++found % MAX(LEFT_OUT, 1) == 0)
+        if (++found % LEFT_OUT == 0 && !every)
             continue;
         assert_true(all->n < MUTANTS_MAX);
         size_t which = (2 * k + 1) * n / (2 * take);
@@ -322,6 +367,7 @@ static bool judge(bench *b, mutant **m, const tun_code *code, uint32_t n, bool f
     if (s != RTX_OK)
         return false;
     double error = 0;
+    v.launch_ns = LAUNCH_NS;
     s = tun_validate(&v, &b->original, &error, err);
     for (uint32_t i = 0; s == RTX_OK && i < n; i++) {
         if (m[i]->state != SURVIVED || !code[i].n_bytes)
@@ -347,11 +393,13 @@ static bool try_bed(bench *b, mutant **m, uint32_t n, rtx_err *err)
     static tun_code code[MUTANTS_MAX];
     memset(unit, 0, sizeof unit);
     memset(code, 0, sizeof code);
+    char flags[1024];
+    snprintf(flags, sizeof flags, "%s %s", syn_flags(all->isa), FASTER);
     for (uint32_t i = 0; i <= n; i++) {
         if (!render(b, i < n ? m[i] : NULL, &text[i], err))
             return false;
         unit[i].text = text[i].data;
-        unit[i].flags = syn_flags(all->isa);
+        unit[i].flags = flags;
     }
     if (tun_cc_run(&b->cc, unit, n + 1, 1, UINT64_MAX, NULL, err) != RTX_OK)
         return false;
