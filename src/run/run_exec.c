@@ -4,6 +4,7 @@
  *             allocates nothing
  *   threads   every thread walks the same list of steps; they meet after a step if it or the next one is shared */
 #include "run_program.h"
+#include <sys/mman.h>
 
 /* ---- contexts ---- */
 
@@ -70,6 +71,26 @@ static void context_give(rtx_program *p, run_context *c)
     pthread_mutex_unlock(&p->lock);
 }
 
+/* Temporary values of more than a few pages lie on huge pages where the system gives them: the physical places of small ones
+ * are chance, and at worst collide in the second-level cache (MiniLM at 256 tokens: 29.9 or 31.3 ms, 2026-11-30). */
+#define HUGE_PAGE  ((uint64_t)2 << 20)
+#define HUGE_WORTH ((uint64_t)64 << 10)
+
+static uint64_t room_for(uint64_t bytes)
+{
+    return bytes < HUGE_WORTH ? bytes : (bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE + HUGE_PAGE;
+}
+
+static uint8_t *placed(uint8_t *block, uint64_t bytes)
+{
+    if (bytes < HUGE_WORTH)
+        return block;
+    uint8_t *at = block + (-(uintptr_t)block & (HUGE_PAGE - 1));
+    (void)madvise(at, (size_t)(room_for(bytes) - HUGE_PAGE),
+                  MADV_HUGEPAGE); /* a failure only costs speed */
+    return at;
+}
+
 /* At least `need` bytes, content lost; on failure *block is NULL and *have 0. */
 static rtx_status fit_block(uint8_t **block, uint64_t *have, uint64_t need, const char *what,
                             rtx_err *err)
@@ -92,8 +113,8 @@ static rtx_status context_fit(const rtx_program *p, run_context *c, run_launch *
     const fmt_plan *plan = p->plan;
     run_launch_unref(c->launch);
     c->launch = NULL; /* set at the end: bufs is valid only then */
-    rtx_status status =
-        fit_block(&c->arena, &c->arena_bytes, l_taken->arena_bytes, "temporary values", err);
+    rtx_status status = fit_block(&c->arena, &c->arena_bytes, room_for(l_taken->arena_bytes),
+                                  "temporary values", err);
     if (status == RTX_OK)
         status = fit_block(&c->scratch, &c->scratch_bytes,
                            l_taken->scratch_bytes * (uint64_t)l_taken->ways, "scratch", err);
@@ -101,11 +122,12 @@ static rtx_status context_fit(const rtx_program *p, run_context *c, run_launch *
         run_launch_unref(l_taken);
         return status;
     }
+    uint8_t *temps = placed(c->arena, l_taken->arena_bytes);
     for (uint32_t i = 0; i < plan->n_operands; i++) {
         const fmt_value *v = &plan->values[plan->operands[i].value];
         if (v->kind == FMT_VAL_TEMP)
             c->bufs[i] =
-                c->arena + l_taken->place[plan->operands[i].value] + l_taken->operand_bytes[i];
+                temps + l_taken->place[plan->operands[i].value] + l_taken->operand_bytes[i];
         else if (v->kind == FMT_VAL_CONST)
             c->bufs[i] =
                 (void *)(uintptr_t)(plan->consts + v->offset + (uint64_t)l_taken->operand_bytes[i]);

@@ -45,7 +45,7 @@ typedef struct tun_progress {
 typedef struct tun_options {
     tun_mode mode;
     fmt_isa isa;
-    double budget_s;    /* 0 = mode's default (quick 100 s in all) */
+    double budget_s;    /* 0 = mode's default (quick 90 s in all) */
     const char *cache;  /* folder; NULL = default; "" = no cache */
     bool deterministic; /* admit bit-stable kernels only */
     bool redo;          /* measure again even where the cache has an answer */

@@ -392,7 +392,7 @@ static void share_single(tun_spot *p)
 }
 
 /* The `want` fastest and the static rule's choice. */
-static uint32_t finalists(const tun_spot *p, uint32_t want, uint32_t *out)
+static uint32_t finalists(const tun_spot *p, uint32_t want, double within, uint32_t *out)
 {
     uint32_t n = 0;
     double best = best_ns(p);
@@ -404,7 +404,7 @@ static uint32_t finalists(const tun_spot *p, uint32_t want, uint32_t *out)
             bool taken = false;
             for (uint32_t i = 0; i < n; i++)
                 taken |= out[i] == v;
-            if (ns > 0 && ns < 1.3 * best && !taken && (next == FMT_NONE || ns < next_ns)) {
+            if (ns > 0 && ns < within * best && !taken && (next == FMT_NONE || ns < next_ns)) {
                 next = v;
                 next_ns = ns;
             }
@@ -421,15 +421,24 @@ static uint32_t finalists(const tun_spot *p, uint32_t want, uint32_t *out)
     return n;
 }
 
+/* Early rounds find who is in it at all; late ones settle between those that are close, where that is worth time. */
+#define EARLY        3
+#define EARLY_WITHIN 1.3
+#define LATE_WITHIN  1.03
+
 static rtx_status confirm_round(tun_session *s, uint32_t want, uint32_t round, uint32_t rounds,
                                 rtx_err *err)
 {
+    bool late = round >= EARLY;
     for (uint32_t i = 0; i < s->n_jobs; i++) {
         tun_job *j = &s->jobs[i];
         TRY(tun_tick(s, "confirm", j->templ->name, round * s->n_jobs + i, rounds * s->n_jobs, err));
         for (uint32_t k = 0; k < j->n_spots; k++) {
             tun_spot *p = &j->spots[k];
-            uint32_t list[16], n = p->hit ? 0 : finalists(p, want, list);
+            uint32_t list[16],
+                n = p->hit ? 0 : finalists(p, want, late ? LATE_WITHIN : EARLY_WITHIN, list);
+            if (late && (n < 2 || !j->anchor))
+                continue;
             for (uint32_t c = 0; c < n; c++) {
                 uint32_t v = list[(c + round) % n];
                 if (j->state[v] == TUN_GOOD)
@@ -444,8 +453,8 @@ static rtx_status confirm_round(tun_session *s, uint32_t want, uint32_t round, u
 
 rtx_status tun_phase_confirm(tun_session *s, double until_s, rtx_err *err)
 {
-    uint32_t rounds = s->opt->mode == TUN_FULL ? 8 : 3, want = s->opt->mode == TUN_FULL ? 5 : 3,
-             extra = 2;
+    uint32_t rounds = s->opt->mode == TUN_FULL ? 20 : EARLY + 5,
+             want = s->opt->mode == TUN_FULL ? 5 : 3, extra = 2;
     for (uint32_t r = 0; r < rounds; r++) {
         double began = tun_elapsed(s);
         bool before = tun_sentinel_ok(&s->timer);

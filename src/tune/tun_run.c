@@ -6,7 +6,7 @@
 #include "tun_session.h"
 #include "dev_cpu.h"
 
-#define QUICK_S      100.0
+#define QUICK_S      90.0
 #define FULL_S       1800.0
 #define SPACE_MAX    256
 #define FIRST_ANCHOR 11 /* candidates of the first round: eight must survive */
