@@ -10,6 +10,7 @@ typedef struct axes {
     int n;
     fmt_dim dim[FMT_RANK_MAX];
     fmt_dim stride[SYN_OPERANDS_MAX][FMT_RANK_MAX];
+    bool rows; /* how many there are does not change what one of them computes */
 } axes;
 
 typedef struct builder {
@@ -155,11 +156,16 @@ static void collapse(const builder *b, axes *a, bool keep_last)
 
 /* ---- region emission ---- */
 
-static fmt_dim region_dim(builder *b, fmt_dim d)
+/* A fixed number of rows above this is a size of the call like a free one: kernels are checked at small sizes, and the
+ * reference of a large fixed problem would take minutes. */
+#define ROWS_FIXED 256
+
+static fmt_dim region_dim(builder *b, fmt_dim d, bool rows)
 {
     int64_t c;
     fmt_dims *to = b->b->problem->dims;
-    if (fmt_dim_is_const(b->d, d, &c))
+    rows &= b->baked && b->b->n_sym < SYN_SYMS_MAX / 2;
+    if (fmt_dim_is_const(b->d, d, &c) && !(rows && c > ROWS_FIXED))
         return fmt_dim_const(to, c);
     for (uint32_t i = 0; i < b->b->n_sym; i++)
         if (b->b->sym[i] == d)
@@ -190,7 +196,7 @@ static ir_type operand_type(builder *b, uint32_t o, const part *parts, int n_par
             b->b->problem->stride[o][t.rank] =
                 fmt_dim_is_const(b->d, s, &c) ? fmt_dim_const(b->b->problem->dims, c) : FMT_DIM_BAD;
             b->b->arg[b->b->n_arg++] = s; /* moved behind the symbols at the end */
-            t.dim[t.rank++] = region_dim(b, parts[p].group->dim[i]);
+            t.dim[t.rank++] = region_dim(b, parts[p].group->dim[i], parts[p].group->rows);
         }
     return t;
 }
@@ -257,7 +263,7 @@ static void fill_axes(builder *b, axes *a, uint32_t o, const int *from, int n)
 static void build_elementwise(builder *b)
 {
     const ir_type *t = ir_type_of(b->g, b->r->root);
-    axes a = {.n = t->rank};
+    axes a = {.n = t->rank, .rows = true};
     memcpy(a.dim, t->dim, sizeof a.dim);
     int id[FMT_RANK_MAX] = {0, 1, 2, 3, 4, 5, 6, 7};
     for (uint32_t o = 0; o <= b->b->n_in; o++)
@@ -291,7 +297,7 @@ static void build_row(builder *b)
     const ir_type *t = ir_type_of(b->g, b->r->root);
     int outer = t->rank - 1, from[FMT_RANK_MAX] = {0, 1, 2, 3, 4, 5, 6, 7}, last[1] = {outer},
         only[1] = {0};
-    axes a = {.n = outer}, c = {.n = 1, .dim = {t->dim[outer]}};
+    axes a = {.n = outer, .rows = true}, c = {.n = 1, .dim = {t->dim[outer]}};
     memcpy(a.dim, t->dim, sizeof a.dim);
     bool param[SYN_OPERANDS_MAX] = {false};
     for (uint32_t o = 0; o <= b->b->n_in; o++) {
@@ -395,7 +401,7 @@ static void build_gemm(builder *b, rtx_err *err, rtx_status *status)
     ir_id dot = b->r->anchor;
     int rank = ir_type_of(b->g, dot)->rank;
     const ir_type *ta = ir_type_of(b->g, ir_in(b->g, dot, 0)), *tc = ir_type_of(b->g, dot);
-    axes bm = {.n = rank - 1}, k = {.n = 1, .dim = {ta->dim[rank - 1]}},
+    axes bm = {.n = rank - 1, .rows = true}, k = {.n = 1, .dim = {ta->dim[rank - 1]}},
          n = {.n = 1, .dim = {tc->dim[rank - 1]}};
     memcpy(bm.dim, tc->dim, sizeof bm.dim);
     int lead[FMT_RANK_MAX] = {0, 1, 2, 3, 4, 5, 6, 7},
@@ -512,7 +518,7 @@ static void build_plain(builder *b)
     int id[FMT_RANK_MAX] = {0, 1, 2, 3, 4, 5, 6, 7};
     for (uint32_t o = 0; o <= b->b->n_in; o++) {
         const ir_type *t = ir_type_of(b->g, b->b->operand[o]);
-        a[o] = (axes){.n = t->rank};
+        a[o] = (axes){.n = t->rank, .rows = ir_op_of(b->g, b->r->anchor) == IR_attention};
         memcpy(a[o].dim, t->dim, sizeof a[o].dim);
         fill_axes(b, &a[o], o, id, t->rank);
         part all = {&a[o], 0, t->rank};
@@ -523,9 +529,9 @@ static void build_plain(builder *b)
     }
     ir_attrs at = *ir_attrs_of(b->g, b->r->anchor);
     for (int i = 0; i < at.n_dims; i++)
-        at.dims[i] = region_dim(b, at.dims[i]);
+        at.dims[i] = region_dim(b, at.dims[i], false);
     for (int i = 0; i < at.n_sizes; i++)
-        at.sizes[i] = region_dim(b, at.sizes[i]);
+        at.sizes[i] = region_dim(b, at.sizes[i], false);
     ir_graph *rg = b->b->problem->region;
     ir_output(rg, syn_port_name(true, 0),
               ir_emit(rg, ir_op_of(b->g, b->r->anchor), inputs, b->b->n_in, &at));

@@ -355,7 +355,7 @@ rtx_status tun_cc_run(tun_cc *cc, tun_unit *units, size_t n, int parallel, uint6
     size_t next = 0;
     for (int running = 0; s == RTX_OK && (next < n || running > 0);) {
         while (next < n && running < parallel) {
-            if (base_now_ns() > deadline_ns)
+            if (base_now_ns() > deadline_ns && !units[next].must)
                 (void)FAIL(&units[next].err, CANCELLED, "no time left to compile");
             else if (begin(cc, &units[next], next))
                 running++;

@@ -53,6 +53,7 @@ typedef struct tun_cc {
 typedef struct tun_unit { /* one text, one object */
     const char *text;
     const char *flags;
+    bool must; /* the deadline does not count */
     char *elf; /* filled: base_free */
     size_t elf_bytes;
     rtx_err err; /* COMPILE with the compiler's first line, or OK */

@@ -4,10 +4,11 @@
 
 #define UNIT_KERNELS                                                                               \
     8 /* kernels of one problem in a compilation unit: 50-75 ms, then 8-15 ms each */
-#define SCREEN_NS  UINT64_C(1000000)
-#define CONFIRM_NS UINT64_C(2000000)
-#define DROP       3.0  /* a screened candidate this much slower is not timed at larger sizes */
-#define WAYS_GAIN  0.97 /* more threads must be this much faster to be used */
+#define MUST_KERNELS 2 /* of a problem, compiled whatever the budget */
+#define SCREEN_NS    UINT64_C(1000000)
+#define CONFIRM_NS   UINT64_C(2000000)
+#define DROP         3.0  /* a screened candidate this much slower is not timed at larger sizes */
+#define WAYS_GAIN    0.97 /* more threads must be this much faster to be used */
 
 /* ---- clocks ---- */
 
@@ -46,6 +47,7 @@ static void reject(tun_session *s, tun_job *j, uint32_t v)
 typedef struct batch { /* what a unit holds */
     tun_job *job;
     uint32_t v[UNIT_KERNELS], n;
+    bool must; /* without it a problem has no kernel: the budget's end does not count */
     base_buf text;
     rtx_err err; /* it could not be rendered */
 } batch;
@@ -92,6 +94,7 @@ static rtx_status compile_batches(tun_session *s, batch *batches, uint32_t n, bo
     rtx_status status = RTX_OK;
     for (uint32_t i = 0; i < n; i++) {
         units[i].flags = syn_flags(s->opt->isa);
+        units[i].must = batches[i].must;
         bool rendered = render(s, &batches[i], &batches[i].err) == RTX_OK;
         units[i].text = rendered ? batches[i].text.data : "#error not rendered\n";
     }
@@ -118,7 +121,15 @@ static bool needs_code(const tun_job *j, uint32_t v)
     return j->state[v] == TUN_ASKED && !j->cands[v].code.n_bytes;
 }
 
-/* Batches of up to `most` kernels for all candidates without code; NULL and n = 0 when there are none. */
+static bool has_code(const tun_job *j)
+{
+    for (uint32_t v = 0; v < j->space.n; v++)
+        if (j->cands[v].code.n_bytes)
+            return true;
+    return false;
+}
+
+/* Batches of up to `most` kernels for all candidates without code. First come a few of each problem that has none at all. */
 static rtx_status make_batches(tun_session *s, uint32_t most, batch **out, uint32_t *out_n,
                                rtx_err *err)
 {
@@ -128,18 +139,21 @@ static rtx_status make_batches(tun_session *s, uint32_t most, batch **out, uint3
             cap += needs_code(&s->jobs[i], v);
     batch *list;
     TRY_ALLOC(list = base_zalloc_array(BASE_TAG_TUNE, MAX(cap, 1), sizeof *list), err);
-    for (uint32_t i = 0; i < s->n_jobs; i++) {
-        batch *b = NULL;
-        for (uint32_t v = 0; v < s->jobs[i].space.n; v++) {
-            if (!needs_code(&s->jobs[i], v))
-                continue;
-            if (!b || b->n == most) {
-                b = &list[n++];
-                b->job = &s->jobs[i];
+    for (int must = 1; must >= 0; must--)
+        for (uint32_t i = 0; i < s->n_jobs; i++) {
+            tun_job *j = &s->jobs[i];
+            uint32_t seen = 0, first = has_code(j) ? 0 : MIN(most, MUST_KERNELS);
+            batch *b = NULL;
+            for (uint32_t v = 0; v < j->space.n; v++) {
+                if (!needs_code(j, v) || (seen++ < first) != must)
+                    continue;
+                if (!b || b->n == most) {
+                    b = &list[n++];
+                    *b = (batch){.job = j, .must = must};
+                }
+                b->v[b->n++] = v;
             }
-            b->v[b->n++] = v;
         }
-    }
     *out = list;
     *out_n = n;
     return RTX_OK;
@@ -537,7 +551,7 @@ static rtx_status compile_alone(tun_session *s, rtx_err *err)
         for (uint32_t v = 0; v < s->jobs[i].space.n; v++)
             if (is_open(&s->jobs[i], v)) {
                 s->jobs[i].cands[v].code.n_bytes = 0;
-                list[n++] = (batch){.job = &s->jobs[i], .v = {v}, .n = 1};
+                list[n++] = (batch){.job = &s->jobs[i], .v = {v}, .n = 1, .must = true};
             }
     return n ? compile_batches(s, list, n, true, err) : RTX_OK;
 }

@@ -325,6 +325,23 @@ def test_nan_and_infinity_in_weights(tmp_path):
             place.right()
 
 
+def test_large_fixed_sizes_are_tuned(tmp_path):
+    """8.8 GFLOP: too much for the reference as a whole, so rows must be a size of the call and be checked at small ones."""
+    rng = np.random.default_rng(3)
+    weights = rng.standard_normal((512, 2100)).astype(np.float32) / 16
+    place = Place(tmp_path, weights)
+    text = model_text(weights).replace("sym n 0..1024\n", "").replace("f32[n,", "f32[4096,")
+    (tmp_path / "f.rtx").write_text(text)
+    r = subprocess.run([rtx_tool(), "compile", "f.rtx", "-o", "f.rtxgc", "--threads", "1", "--budget", "8", "--cache", str(place.cache), "--json"],
+                       cwd=tmp_path, env=place.env(), capture_output=True, text=True, timeout=120)
+    assert r.returncode == 0, r.stderr
+    report = json.loads(r.stdout)
+    assert report["warnings"] == [] and report["kernels"]["tuned"] > 0, report
+    place.x = rng.standard_normal((4096, 512)).astype(np.float32)
+    np.save(tmp_path / "x.npy", place.x)
+    place.right()
+
+
 def test_one_bundle_for_every_level(place):
     code, _, stderr = place.compile()
     assert code == 0, stderr
