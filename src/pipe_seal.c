@@ -120,6 +120,24 @@ static rtx_status add_rows(seal *s, lower_result *low, uint32_t slot, const tun_
     return fmt_plan_ok(low->plan, err);
 }
 
+/* Why fewer than eight candidates were timed; NULL if they were not, or nothing was measured. */
+static const char *few_reason(const json_t *candidates, const char *templ)
+{
+    const json_t *c;
+    size_t i, timed = 0, rejected = 0;
+    json_array_foreach((json_t *)candidates, i, c)
+    {
+        const char *verdict = json_string_value(json_object_get(c, "verdict"));
+        timed += json_object_get(c, "ns") != NULL;
+        rejected += verdict && strncmp(verdict, "rejected", 8) == 0;
+    }
+    if (timed == 0 || timed >= 8)
+        return NULL;
+    if (strcmp(templ, "cpu/gemm") != 0 && strcmp(templ, "cpu/attention") != 0)
+        return "only products and attention are searched widely";
+    return rejected ? "others were rejected" : "the budget ended";
+}
+
 /* One record a tuned point, in the form that `rtx explain --json` promises. */
 static rtx_status add_evidence(seal *s, const lower_result *low, uint32_t slot,
                                const tun_item *item, uint32_t first_kernel, rtx_err *err)
@@ -148,6 +166,10 @@ static rtx_status add_evidence(seal *s, const lower_result *low, uint32_t slot,
         json_object_set_new(e, "flops", json_real(flops));
         json_object_set_new(e, "bytes", json_real(bytes));
         json_object_update_missing(e, json_array_get(points, i));
+        const char *few =
+            few_reason(json_object_get(e, "candidates"), fmt_str_get(low->plan, k->templ));
+        if (few != NULL)
+            json_object_set_new(e, "few", json_string(few));
         if (json_array_append_new(s->evidence, e) != 0)
             st = FAIL(err, NOMEM, "out of memory");
     }

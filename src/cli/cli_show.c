@@ -337,6 +337,8 @@ static void explain_one(const json_t *k, bool all)
     json_object_foreach(counts, reason, n)
         printf("  %4lld lost: %s\n", (long long)json_integer_value(n), reason);
     json_decref(counts);
+    if (*text_of(k, "few"))
+        printf("  few were timed: %s\n", text_of(k, "few"));
     if (all)
         json_array_foreach(candidates, i, c) candidate_line(c);
 }

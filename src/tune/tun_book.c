@@ -328,7 +328,7 @@ static void put_verdict(base_buf *b, const tun_spot *p, uint32_t v, double ns)
     else if (ns > 0 && ns <= p->ns)
         snprintf(text, sizeof text, "within tie band (%.1f%% faster), later in order",
                  100 * (1 - ns / p->ns));
-    else if (ns > 0 && ns < p->ns * 1.02)
+    else if (ns > 0 && ns <= p->ns * (1 + TUN_TIE))
         snprintf(text, sizeof text, "within tie band (%.1f%% slower)", 100 * (ns / p->ns - 1));
     else if (ns > 0)
         snprintf(text, sizeof text, "slower: %.2fx", ns / p->ns);

@@ -301,6 +301,7 @@ typedef struct tun_samples {
 } tun_samples;
 void tun_samples_add(tun_samples *s, double ns);
 double tun_samples_spread(const tun_samples *s); /* median absolute deviation over the median */
+#define TUN_TIE 0.01                             /* closer times are equal */
 /* Index of the winner among n times (0 = not timed): within the tie band of the best `base`, else the first in order. */
 uint32_t tun_winner(const double *ns, const double *spread, uint32_t n, uint32_t base);
 

@@ -262,8 +262,7 @@ double tun_samples_spread(const tun_samples *s)
     return mid > 0 ? median_of(v, n) / mid : 0;
 }
 
-#define TIE_LEAST 0.01
-#define TIE_MOST  0.02 /* however noisy the samples */
+#define TIE_MOST 0.02 /* however noisy the samples */
 
 uint32_t tun_winner(const double *ns, const double *spread, uint32_t n, uint32_t base)
 {
@@ -273,7 +272,7 @@ uint32_t tun_winner(const double *ns, const double *spread, uint32_t n, uint32_t
             best = i;
     if (best == UINT32_MAX)
         return best;
-    double band = MIN(MAX(TIE_LEAST, 3 * spread[best]), TIE_MOST);
+    double band = MIN(MAX(TUN_TIE, 3 * spread[best]), TIE_MOST);
     if (base < n && ns[base] > 0 && ns[base] <= ns[best] * (1 + band))
         return base;
     for (uint32_t i = 0; i < n; i++)
