@@ -485,7 +485,7 @@ static void build_flat(builder *b)
 {
     ir_graph *rg = b->b->problem->region;
     ir_id inputs[SYN_OPERANDS_MAX];
-    axes a[3];
+    axes a[3] = {0};
     fmt_dim k = FMT_DIM_BAD;
     for (uint32_t o = 0; o <= b->b->n_in; o++) {
         ir_type t = {0};
