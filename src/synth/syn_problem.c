@@ -321,13 +321,25 @@ static double node_flops(const syn_problem *p, ir_id id, const int64_t *sym)
     return syn_op_weight(op) * (reduces ? elems_of(p, ir_type_of(g, ir_in(g, id, 0)), sym) : n);
 }
 
+/* Of the table of a gather only what is taken moves. */
+static bool is_table(const syn_problem *p, uint32_t o)
+{
+    for (ir_id id = 1; id < p->region->n_nodes; id++) {
+        ir_op op = ir_op_of(p->region, id);
+        if ((op == IR_gather || op == IR_gather_nd || op == IR_gather_elements) && o < p->n_in &&
+            ir_in(p->region, id, 0) == p->region->inputs[o].id)
+            return true;
+    }
+    return false;
+}
+
 void syn_cost(const syn_problem *p, const int64_t *sym, double *out_flops, double *out_bytes)
 {
     double flops = 0, bytes = 0;
     for (ir_id id = 1; id < p->region->n_nodes; id++)
         flops += node_flops(p, id, sym);
     for (uint32_t o = 0; o < p->n_in + p->n_out; o++) {
-        const ir_type *t = syn_operand_type(p, o);
+        const ir_type *t = syn_operand_type(p, is_table(p, o) ? p->n_in : o);
         double n = 1;
         int64_t v;
         for (int k = 0; k < t->rank; k++)
