@@ -124,18 +124,19 @@ static rtx_status add_rows(seal *s, lower_result *low, uint32_t slot, const tun_
 static const char *few_reason(const json_t *candidates, const char *templ)
 {
     const json_t *c;
-    size_t i, timed = 0, rejected = 0;
+    size_t i, timed = 0, rejected = 0, late = 0;
     json_array_foreach((json_t *)candidates, i, c)
     {
         const char *verdict = json_string_value(json_object_get(c, "verdict"));
         timed += json_object_get(c, "ns") != NULL;
         rejected += verdict && strncmp(verdict, "rejected", 8) == 0;
+        late += verdict && strncmp(verdict, "not timed", 9) == 0;
     }
     if (timed == 0 || timed >= 8)
         return NULL;
     if (strcmp(templ, "cpu/gemm") != 0 && strcmp(templ, "cpu/attention") != 0)
         return "only products and attention are searched widely";
-    return rejected ? "others were rejected" : "the budget ended";
+    return late ? "the budget ended" : rejected ? "others were rejected" : "no more were offered";
 }
 
 /* One record a tuned point, in the form that `rtx explain --json` promises. */

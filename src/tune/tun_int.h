@@ -12,7 +12,7 @@
 #define TUN_SCHEMA                                                                                 \
     1 /* of the cache: what an entry means; raise it with any change of key or payload */
 #define TUN_POLICY                                                                                 \
-    "rotate96M best interleaved sentinel 1" /* how times are taken: part of every key */
+    "rotate96M best interleaved sentinel 2" /* how times are taken: part of every key */
 #define TUN_ERROR_F32 1e-6
 #define TUN_ERROR_F16 1e-3
 #define TUN_UNIT_F32  5.9604644775390625e-08
