@@ -354,14 +354,16 @@ static void chain_done(chain *c)
     fe_close(c->model);
 }
 
-/* Lifetimes that never end: no buffer serves twice. */
+/* Without a memory plan: lifetimes that never end, so that no buffer serves twice, and no place chosen for its pages. */
 static void keep_buffers(fmt_plan *p)
 {
-    for (uint32_t i = 0; i < p->n_values; i++)
+    for (uint32_t i = 0; i < p->n_values; i++) {
+        p->values[i].huge = 0;
         if (p->values[i].kind == FMT_VAL_TEMP && p->n_steps > 0) {
             p->values[i].first = 0;
             p->values[i].last = p->n_steps - 1;
         }
+    }
 }
 
 static rtx_status run_chain(chain *c, const char *model, const pipe_options *o,

@@ -172,3 +172,10 @@ int base_cpu_count(void)
         count = (int)(quota / MILLI);
     return MAX(count, 1);
 }
+
+bool base_huge_pages(void)
+{
+    char text[64];
+    return !read_small("/sys/kernel/mm/transparent_hugepage/enabled", text, sizeof text) ||
+           strstr(text, "[never]") == NULL;
+}

@@ -82,6 +82,15 @@ void base_map_close(base_map *m)
     *m = (base_map){0};
 }
 
+void base_map_forget(const base_map *m, const void *at, size_t bytes)
+{
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), base = (uintptr_t)m->data,
+                    from = ((uintptr_t)at + page - 1) / page * page,
+                    to = ((uintptr_t)at + bytes) / page * page;
+    if (from >= base && to > from && to <= base + m->bytes)
+        (void)madvise((void *)from, to - from, MADV_DONTNEED); /* a failure only costs memory */
+}
+
 bool base_map_changed(const base_map *m)
 {
     struct stat st;

@@ -38,6 +38,8 @@ typedef struct base_map {
  * NOT_FOUND (no file), INVALID (folder or device), IO. Messages name the path. */
 RTX_MUST_CHECK rtx_status base_map_open(const char *path, base_map *out, rtx_err *err);
 void base_map_close(base_map *m); /* zeroed maps allowed */
+/* The whole pages inside these bytes of the map are not needed for now: they leave this process, and come back when touched. */
+void base_map_forget(const base_map *m, const void *at, size_t bytes);
 /* True if size or mtime of the open file changed since base_map_open. */
 bool base_map_changed(const base_map *m);
 /* Whole file into fresh memory (base_free), at most max_bytes (LIMIT); "-" reads stdin. */
@@ -83,6 +85,8 @@ void base_log(int level, const char *fmt, ...) RTX_PRINTF(2, 3);
 
 /* CPUs this process may use: affinity mask and cgroup v2/v1 quota, rounded down, at least 1. Reads files. */
 int base_cpu_count(void);
+/* False if the system never gives large pages to those who ask; true where it does not say. */
+bool base_huge_pages(void);
 
 /* Run fn(ctx, t, n) for t = 0…n-1 at once: t = 0 on the caller, others on pool workers, each on a thread of its own.
  * n may exceed the CPU count. Returns when all are done. Workers spin a bounded time after a run, then park.

@@ -10,7 +10,7 @@
 #include "fmt_kabi.h"
 #include "fmt_type.h"
 
-#define FMT_PLAN_VERSION      1
+#define FMT_PLAN_VERSION      2
 #define FMT_NONE              UINT32_MAX
 #define FMT_STEP_OPERANDS_MAX 72
 
@@ -35,6 +35,7 @@ typedef struct fmt_value {
     fmt_dim elems;          /* element count */
     uint64_t offset, bytes; /* CONST: place in the constant section */
     uint32_t first, last; /* TEMP: alive from step first (written) to step last (read), inclusive */
+    uint8_t huge; /* 1: belongs on large pages: a TEMP, or a CONST that a run reads from end to end */
 } fmt_value;
 
 typedef struct fmt_operand {

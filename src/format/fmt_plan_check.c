@@ -70,6 +70,8 @@ static rtx_status check_value(const fmt_plan *p, uint32_t i, rtx_err *err)
         return BAD("value %u has a bad element type or size", i);
     if (fmt_dim_is_const(p->dims, v->elems, &elems) && (elems < 0 || elems > FMT_DIM_LIMIT))
         return BAD("value %u has %lld elements", i, (long long)elems);
+    if (v->huge > (v->kind == FMT_VAL_TEMP || v->kind == FMT_VAL_CONST))
+        return BAD("value %u has %u as its mark for large pages", i, v->huge);
     switch (v->kind) {
     case FMT_VAL_INPUT:
         if (v->index >= p->n_inputs || p->inputs[v->index].dtype != v->dtype)

@@ -80,6 +80,7 @@ static void io_fmt_value(io *x, fmt_value *v)
     io_u64(x, &v->bytes);
     io_u32(x, &v->first);
     io_u32(x, &v->last);
+    io_u8(x, &v->huge);
 }
 
 static void io_fmt_operand(io *x, fmt_operand *v)

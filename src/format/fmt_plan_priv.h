@@ -10,7 +10,7 @@
 #define FMT_PLAN_TABLES(X)                                                                         \
     X(inputs, fmt_port, 6)                                                                         \
     X(outputs, fmt_port, 6)                                                                        \
-    X(values, fmt_value, 34)                                                                       \
+    X(values, fmt_value, 35)                                                                       \
     X(operands, fmt_operand, 8)                                                                    \
     X(args, fmt_dim, 4)                                                                            \
     X(steps, fmt_step, 32)                                                                         \

@@ -122,6 +122,7 @@ static lower_view view_new(lowering *l, ir_id id, fmt_value_kind kind, uint32_t 
     lower_view v = {.offset = fmt_dim_const(l->d, 0)};
     fmt_value val = {
         .kind = (uint8_t)kind, .dtype = (uint8_t)t->dtype, .index = index, .first = FMT_NONE};
+    val.huge = kind == FMT_VAL_TEMP;
     val.elems = plan_dim(l, lower_row_major(l->d, t, v.stride));
     v.value = fmt_plan_add_value(l->plan, &val);
     return v;
@@ -393,7 +394,8 @@ static rtx_status lower_outputs(lowering *l, rtx_err *err)
     return RTX_OK;
 }
 
-/* Each step names the packed constant that comes next, so that its kernel can prefetch across the boundary. */
+/* Each step names the packed constant that comes next, so that its kernel can prefetch across the boundary. These are the
+ * constants that a run streams. */
 static void set_hints(lowering *l)
 {
     uint32_t next = FMT_NONE;
@@ -402,8 +404,10 @@ static void set_hints(lowering *l)
         s->next = next;
         const lower_slot *slot = &l->res->slots[s->slot];
         for (uint32_t k = 0; k < slot->problem->n_in && k < s->n_operands; k++)
-            if (slot->problem->packed[k])
+            if (slot->problem->packed[k]) {
                 next = l->plan->operands[s->operand + k].value;
+                l->plan->values[next].huge = 1;
+            }
     }
 }
 

@@ -4,7 +4,6 @@
  *             allocates nothing
  *   threads   every thread walks the same list of steps; they meet after a step if it or the next one is shared */
 #include "run_program.h"
-#include <sys/mman.h>
 
 /* ---- contexts ---- */
 
@@ -17,6 +16,7 @@ static void context_free(run_context *c)
     base_free(c->in);
     base_free(c->out);
     base_free(c->bufs);
+    base_free(c->ahead);
     base_free(c->trap);
     base_free(c->arena);
     base_free(c->scratch);
@@ -42,8 +42,9 @@ static run_context *context_new(const rtx_program *p)
     c->in = base_zalloc_array(BASE_TAG_RUN, plan->n_inputs, sizeof *c->in);
     c->out = base_zalloc_array(BASE_TAG_RUN, plan->n_outputs, sizeof *c->out);
     c->bufs = base_zalloc_array(BASE_TAG_RUN, plan->n_operands, sizeof *c->bufs);
+    c->ahead = base_zalloc_array(BASE_TAG_RUN, plan->n_steps, sizeof *c->ahead);
     c->trap = base_zalloc_array(BASE_TAG_RUN, plan->n_steps, sizeof *c->trap);
-    if (!c->syms || !c->in || !c->out || !c->bufs || !c->trap) {
+    if (!c->syms || !c->in || !c->out || !c->bufs || !c->ahead || !c->trap) {
         context_free(c);
         return NULL;
     }
@@ -71,26 +72,6 @@ static void context_give(rtx_program *p, run_context *c)
     pthread_mutex_unlock(&p->lock);
 }
 
-/* Temporary values of more than a few pages lie on huge pages where the system gives them: the physical places of small ones
- * are chance, and at worst collide in the second-level cache (MiniLM at 256 tokens: 29.9 or 31.3 ms, 2026-11-30). */
-#define HUGE_PAGE  ((uint64_t)2 << 20)
-#define HUGE_WORTH ((uint64_t)64 << 10)
-
-static uint64_t room_for(uint64_t bytes)
-{
-    return bytes < HUGE_WORTH ? bytes : (bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE + HUGE_PAGE;
-}
-
-static uint8_t *placed(uint8_t *block, uint64_t bytes)
-{
-    if (bytes < HUGE_WORTH)
-        return block;
-    uint8_t *at = block + (-(uintptr_t)block & (HUGE_PAGE - 1));
-    (void)madvise(at, (size_t)(room_for(bytes) - HUGE_PAGE),
-                  MADV_HUGEPAGE); /* a failure only costs speed */
-    return at;
-}
-
 /* At least `need` bytes, content lost; on failure *block is NULL and *have 0. */
 static rtx_status fit_block(uint8_t **block, uint64_t *have, uint64_t need, const char *what,
                             rtx_err *err)
@@ -106,15 +87,32 @@ static rtx_status fit_block(uint8_t **block, uint64_t *have, uint64_t need, cons
     return RTX_OK;
 }
 
+/* Take the constants from where they lie now. */
+static void context_point(rtx_program *p, run_context *c)
+{
+    const fmt_plan *plan = p->plan;
+    c->placed = atomic_load_explicit(&p->place.generation, memory_order_acquire);
+    for (uint32_t i = 0; i < plan->n_operands; i++) {
+        uint32_t value = plan->operands[i].value;
+        if (plan->values[value].kind == FMT_VAL_CONST)
+            c->bufs[i] = (void *)(uintptr_t)(run_place_const(&p->place, plan, value) +
+                                             c->launch->operand_bytes[i]);
+    }
+    for (uint32_t i = 0; i < plan->n_steps; i++) {
+        if (plan->steps[i].next != FMT_NONE)
+            c->ahead[i] = (const char *)run_place_const(&p->place, plan, plan->steps[i].next);
+    }
+}
+
 /* Make c ready for launch l (whose reference it takes): memory, and all pointers that do not depend on the caller. */
-static rtx_status context_fit(const rtx_program *p, run_context *c, run_launch *l_taken,
-                              rtx_err *err)
+static rtx_status context_fit(rtx_program *p, run_context *c, run_launch *l_taken, rtx_err *err)
 {
     const fmt_plan *plan = p->plan;
     run_launch_unref(c->launch);
     c->launch = NULL; /* set at the end: bufs is valid only then */
-    rtx_status status = fit_block(&c->arena, &c->arena_bytes, room_for(l_taken->arena_bytes),
-                                  "temporary values", err);
+    rtx_status status =
+        fit_block(&c->arena, &c->arena_bytes, run_place_room(&p->place, l_taken->arena_bytes),
+                  "temporary values", err);
     if (status == RTX_OK)
         status = fit_block(&c->scratch, &c->scratch_bytes,
                            l_taken->scratch_bytes * (uint64_t)l_taken->ways, "scratch", err);
@@ -122,25 +120,26 @@ static rtx_status context_fit(const rtx_program *p, run_context *c, run_launch *
         run_launch_unref(l_taken);
         return status;
     }
-    uint8_t *temps = placed(c->arena, l_taken->arena_bytes);
+    uint8_t *temps = run_place_temps(&p->place, c->arena, l_taken->arena_bytes);
     for (uint32_t i = 0; i < plan->n_operands; i++) {
-        const fmt_value *v = &plan->values[plan->operands[i].value];
-        if (v->kind == FMT_VAL_TEMP)
+        if (plan->values[plan->operands[i].value].kind == FMT_VAL_TEMP)
             c->bufs[i] =
                 temps + l_taken->place[plan->operands[i].value] + l_taken->operand_bytes[i];
-        else if (v->kind == FMT_VAL_CONST)
-            c->bufs[i] =
-                (void *)(uintptr_t)(plan->consts + v->offset + (uint64_t)l_taken->operand_bytes[i]);
     }
     c->launch = l_taken;
+    context_point(p, c);
     return RTX_OK;
 }
 
 static rtx_status find_launch(rtx_program *p, run_context *c, int threads, rtx_err *err)
 {
     run_launch *l = c->launch;
-    if (l && l->threads == threads && memcmp(l->syms, c->syms, p->n_syms * sizeof *c->syms) == 0)
+    if (l && l->threads == threads &&
+        memcmp(l->syms, c->syms, p->n_syms * sizeof *c->syms) == 0) {
+        if (c->placed != atomic_load_explicit(&p->place.generation, memory_order_relaxed))
+            context_point(p, c);
         return RTX_OK;
+    }
     TRY(run_launch_get(p, c->syms, threads, &l, err));
     return context_fit(p, c, l, err);
 }
@@ -157,7 +156,7 @@ static void exec_steps(void *ctx, int t, int n)
         if (t < s->ways) {
             call.buf = c->bufs + s->operand;
             call.arg = s->arg;
-            call.next = s->next;
+            call.next = c->ahead[s->id];
             call.next_bytes = s->next_bytes;
             call.trap = &c->trap[s->id];
             s->run(&call, s->units * t / s->ways, s->units * (t + 1) / s->ways);
@@ -199,6 +198,7 @@ static rtx_status run_in(rtx_program *p, run_context *c, const rtx_tensor *input
     if (l->ways > 1)
         base_barrier_init(&c->barrier, (uint32_t)l->ways);
     TRY(base_pool_run(l->ways, exec_steps, c, err));
+    run_place_more(&p->place, p->plan, &p->bundle.map);
     return check_traps(p, c, err);
 }
 

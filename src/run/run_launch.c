@@ -157,10 +157,8 @@ static rtx_status resolve_step(prep *w, uint32_t id, rtx_err *err)
     *out = (run_step){
         .run = kernel->run, .arg = arg, .units = work.units, .operand = s->operand, .id = id};
     out->ways = (int32_t)MIN((int64_t)ways, work.units);
-    if (s->next != FMT_NONE) {
-        out->next = (const char *)plan->consts + plan->values[s->next].offset;
+    if (s->next != FMT_NONE)
         out->next_bytes = (int64_t)plan->values[s->next].bytes;
-    }
     l->ways = MAX(l->ways, out->ways);
     l->scratch_bytes = MAX(l->scratch_bytes, (uint64_t)work.scratch_bytes);
     return RTX_OK;

@@ -204,6 +204,7 @@ static rtx_status open_into(rtx_program *p, const char *path, const run_machine 
     p->plan = p->verdict.plan;
     TRY(describe_ports(p, err));
     TRY(check_symbols(p, err));
+    TRY(run_place_init(&p->place, p->plan, &p->mem, err));
     return load_kernels(p, err);
 }
 
@@ -245,6 +246,7 @@ void rtx_program_close(rtx_program *p)
     run_contexts_free(p);
     for (int i = 0; i < RUN_LAUNCHES; i++)
         run_launch_unref(p->cache[i]);
+    run_place_done(&p->place);
     dev_code_unload(&p->code);
     run_verdict_done(&p->verdict);
     base_free(p->kernels);

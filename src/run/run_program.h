@@ -39,7 +39,6 @@ typedef struct run_step {
     bool barrier;     /* all threads meet after this step */
     uint32_t operand; /* first of its pointers in run_context.bufs */
     uint32_t id;      /* in the plan */
-    const char *next;
     int64_t next_bytes;
 } run_step;
 
@@ -73,12 +72,27 @@ typedef struct run_context {
     int64_t *syms;
     const void **in;
     void **out;
-    void **bufs;    /* one pointer an operand of the plan */
+    void **bufs;       /* one pointer an operand of the plan */
+    const char **ahead; /* one a step of the plan: weights that come next, NULL = none */
+    uint32_t placed;    /* generation of the places that constants were taken from */
     uint32_t *trap; /* one word a step of the plan */
     uint8_t *arena, *scratch;
     uint64_t arena_bytes, scratch_bytes;
     base_barrier barrier;
 } run_context;
+
+/* Large pages for temporary values and streamed weights; zeroed = everything stays on small ones. */
+typedef struct run_place {
+    bool temps;
+    _Atomic(const uint8_t *) *moved; /* a value: its copy, NULL while it lies in the file */
+    uint8_t *listed;                 /* a value: in todo */
+    uint32_t *todo, n_todo, at;      /* constants that belong there, in order of use; how many have moved */
+    uint64_t bytes, copied;          /* of all; of the one at hand */
+    uint8_t *block, *to;
+    _Atomic uint32_t generation; /* counts moves */
+    _Atomic bool busy, idle;     /* a thread is copying; nothing is left to do */
+    bool started;
+} run_place;
 
 struct rtx_program {
     fmt_bundle bundle;
@@ -95,6 +109,7 @@ struct rtx_program {
     run_launch *cache[RUN_LAUNCHES];
     uint64_t tick;
     run_context *contexts; /* free ones */
+    run_place place;
 };
 
 /* ---- run_bind.c: the caller's tensors against the ports ---- */
@@ -126,6 +141,20 @@ typedef struct run_life {
  * whole life. Offsets are multiples of 64. */
 RTX_MUST_CHECK rtx_status run_memory_place(run_life *lives, uint32_t n, uint64_t *out_bytes,
                                            rtx_err *err);
+
+/* ---- run_place.c ---- */
+
+/* What belongs on large pages. Arrays live in mem; nothing moves yet. */
+RTX_MUST_CHECK rtx_status run_place_init(run_place *w, const fmt_plan *plan, base_arena *mem,
+                                         rtx_err *err);
+void run_place_done(run_place *w);
+/* Bytes to allocate for `bytes` of temporary values, and where in that block they begin. */
+uint64_t run_place_room(const run_place *w, uint64_t bytes);
+uint8_t *run_place_temps(const run_place *w, uint8_t *block, uint64_t bytes);
+/* Where constant `value` lies now. It may lie elsewhere after the next generation, and stays readable here. */
+const uint8_t *run_place_const(run_place *w, const fmt_plan *plan, uint32_t value);
+/* After a run: move the next piece, from the second run on. */
+void run_place_more(run_place *w, const fmt_plan *plan, const base_map *file);
 
 /* ---- run_exec.c ---- */
 void run_contexts_free(rtx_program *p);

@@ -29,6 +29,7 @@ typedef struct fix_options {
     uint32_t kabi;             /* 0 = ours */
     bool tuned, source;        /* kernels are tuned; their source is kept */
     uint32_t pad_consts_bytes; /* further constant bytes, to make a large file */
+    uint32_t stream_bytes;     /* further bytes of W, which then belongs on large pages */
     bool bad_code_hash;
 } fix_options;
 fmt_plan *fix_plan(const fix_options *o, int lowest, int highest, fmt_span code,

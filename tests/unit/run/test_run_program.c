@@ -295,10 +295,8 @@ static void *run_many(void *arg)
     return NULL;
 }
 
-static void test_concurrent(void **state)
+static void run_at_once(rtx_program *p)
 {
-    (void)state;
-    rtx_program *p = open_fixture(2);
     job jobs[6];
     pthread_t threads[COUNT_OF(jobs)];
     for (unsigned i = 0; i < COUNT_OF(jobs); i++) {
@@ -309,6 +307,84 @@ static void test_concurrent(void **state)
         pthread_join(threads[i], NULL);
         assert_int_equal(jobs[i].failures, 0);
     }
+}
+
+static void test_concurrent(void **state)
+{
+    (void)state;
+    rtx_program *p = open_fixture(2);
+    run_at_once(p);
+    rtx_program_close(p);
+}
+
+/* ---- weights on large pages ---- */
+
+#define STREAM_BYTES (9u << 19) /* not a whole number of pieces */
+#define W_VALUE      4          /* of the fixture's plan */
+
+static rtx_program *open_streamed(bool allowed)
+{
+    rtx_program *p = NULL;
+    fix_write("s.rtxgc", &(fix_options){.stream_bytes = STREAM_BYTES});
+    setenv("RTX_HUGE_PAGES", allowed ? "1" : "0", 1);
+    assert_int_equal(rtx_program_open("s.rtxgc", 1, &p, NULL), RTX_OK);
+    unsetenv("RTX_HUGE_PAGES");
+    return p;
+}
+
+/* Run until the weights have moved or `most` runs are over; every result has the bits of the first. */
+static int runs_until_moved(rtx_program *p, int most)
+{
+    static data d, first;
+    fix_fill(d.x, d.ids, 40, 9);
+    int n = 0;
+    do {
+        memset(d.y, 0xff, sizeof d.y);
+        assert_int_equal(run(p, &d, 40, 1 + n % 2, NULL), RTX_OK);
+        if (n == 0)
+            first = d;
+        assert_memory_equal(d.y, first.y, sizeof d.y);
+        assert_memory_equal(d.z, first.z, sizeof d.z);
+    } while (++n < most && !(p->place.moved && p->place.moved[W_VALUE]));
+    return n;
+}
+
+static void test_weights_move(void **state)
+{
+    (void)state;
+    if (!base_huge_pages()) {
+        print_message("this system gives no large pages\n");
+        skip();
+    }
+    rtx_program *p = open_streamed(true);
+    assert_int_equal(runs_until_moved(p, 100), 6); /* none by the first, then 5 pieces of 1 MiB */
+    assert_true(p->place.idle);
+    assert_ptr_equal(p->place.moved[W_VALUE], p->place.to - (STREAM_BYTES + FIX_K * FIX_N * 4));
+    assert_memory_equal(p->place.moved[W_VALUE], p->plan->consts, STREAM_BYTES);
+    assert_int_equal(runs_until_moved(p, 3), 1);
+    rtx_program_close(p);
+
+    p = open_streamed(false);
+    assert_int_equal(runs_until_moved(p, 10), 10);
+    rtx_program_close(p);
+
+    p = open_streamed(true); /* without memory they stay where they are */
+    assert_int_equal(runs_until_moved(p, 1), 1);
+    static data d;
+    fix_fill(d.x, d.ids, 40, 9);
+    base_alloc_fail_at(0); /* the context has all it needs */
+    assert_int_equal(run(p, &d, 40, 1, NULL), RTX_OK);
+    base_alloc_fail_at(-1);
+    assert_true(p->place.idle);
+    assert_int_equal(runs_until_moved(p, 10), 10);
+    rtx_program_close(p);
+}
+
+static void test_weights_move_while_others_run(void **state)
+{
+    (void)state;
+    rtx_program *p = open_streamed(true);
+    run_at_once(p);
     rtx_program_close(p);
 }
 
@@ -366,6 +442,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_trap),
         cmocka_unit_test(test_changed_file),
         cmocka_unit_test(test_concurrent),
+        cmocka_unit_test(test_weights_move),
+        cmocka_unit_test(test_weights_move_while_others_run),
         cmocka_unit_test(test_wrong_code_hash),
         cmocka_unit_test(test_failed_allocations),
         cmocka_unit_test(test_empty_root),
