@@ -354,12 +354,13 @@ static void chain_done(chain *c)
     fe_close(c->model);
 }
 
-/* Without a memory plan: lifetimes that never end, so that no buffer serves twice, and no place chosen for its pages. */
-static void keep_buffers(fmt_plan *p)
+/* Without a memory plan no lifetime ends, so that no buffer serves twice. */
+static void forgo_memory(fmt_plan *p, unsigned without)
 {
     for (uint32_t i = 0; i < p->n_values; i++) {
-        p->values[i].huge = 0;
-        if (p->values[i].kind == FMT_VAL_TEMP && p->n_steps > 0) {
+        if (without & PIPE_LARGE_PAGES)
+            p->values[i].huge = 0;
+        if (without & PIPE_MEMORY_PLAN && p->values[i].kind == FMT_VAL_TEMP && p->n_steps > 0) {
             p->values[i].first = 0;
             p->values[i].last = p->n_steps - 1;
         }
@@ -396,8 +397,8 @@ static rtx_status run_chain(chain *c, const char *model, const pipe_options *o,
             return s;
         }
     }
-    if (tune && (o->without & PIPE_MEMORY_PLAN))
-        keep_buffers(c->baked.plan);
+    if (tune)
+        forgo_memory(c->baked.plan, o->without);
     rep->tune_s = seconds_since(t);
     t = base_now_ns();
     TRY(lower_graph(c->graph, LOWER_READY, &c->consts, &c->ready, err));

@@ -1,7 +1,8 @@
 /* rtx bench: a tuned program against the baseline, as a ratio that can be trusted.
  *   layer     top
  *   baseline  each raised operation one call of its template with the best static rule, every value with its own buffer
- *   apart     programs between baseline and tuned tell what the memory plan, fusion and parameters each gave
+ *   apart     programs between baseline and tuned tell what the memory plan, large pages, fusion and parameters each
+ *             gave
  *   method    pairs of runs on fresh inputs, in random order within each pair; the ratio of a pair cancels slow spells of the
  *             machine. Reported: median ratio with the 95 % bootstrap interval of that median
  *   checked   outputs of the very programs that are timed agree with each other in every pair */
@@ -21,7 +22,7 @@ const cli_option cli_bench_options[] = {
      "values of a free size (default: batch 1, others 16 to 256)"},
     {"pairs", 0, CLI_COUNT, false, "N", "pairs a size, at least 30 (default 40)"},
     {"baseline", 0, CLI_FLAG, false, NULL, "time the baseline alone"},
-    {"apart", 0, CLI_FLAG, false, NULL, "also what memory plan, fusion and parameters each gave"},
+    {"apart", 0, CLI_FLAG, false, NULL, "also what memory plan, large pages, fusion and parameters each gave"},
     {"seed", 0, CLI_COUNT, false, "N", "seed of order and inputs (default 1)"},
     {"json", 0, CLI_FILE_OPT, false, "FILE",
      "one JSON object, to FILE (ends in .json, or -) or stdout"},
@@ -42,14 +43,16 @@ typedef struct timed {
 } timed;
 
 /* The programs: what each leaves out of the tuned one. In the order of what is added, each gain is a ratio of neighbours. */
-enum { TUNED, BASE, WITH_MEMORY, WITH_FUSION, SIDES };
+enum { TUNED, BASE, WITH_MEMORY, WITH_PAGES, WITH_FUSION, SIDES };
 static const struct side_info {
     const char *file, *gain;
     unsigned without;
 } side_info[SIDES] = {
     [TUNED] = {"tuned.rtxgc", "parameters", 0},
     [BASE] = {"baseline.rtxgc", "", PIPE_BASELINE},
-    [WITH_MEMORY] = {"memory.rtxgc", "memory plan", PIPE_FUSION | PIPE_PARAMETERS},
+    [WITH_MEMORY] = {"memory.rtxgc", "memory plan",
+                     PIPE_FUSION | PIPE_PARAMETERS | PIPE_LARGE_PAGES},
+    [WITH_PAGES] = {"pages.rtxgc", "large pages", PIPE_FUSION | PIPE_PARAMETERS},
     [WITH_FUSION] = {"fusion.rtxgc", "fusion", PIPE_PARAMETERS},
 };
 
@@ -225,7 +228,7 @@ static rtx_status run_pairs(bench *b, const cli_case *c, uint32_t index, double 
 /* What each step from baseline to tuned gave, as ratios of neighbours whose product is the whole. */
 static json_t *gains(const bench *b, bool print)
 {
-    static const int order[] = {BASE, WITH_MEMORY, WITH_FUSION, TUNED};
+    static const int order[] = {BASE, WITH_MEMORY, WITH_PAGES, WITH_FUSION, TUNED};
     json_t *all = json_object();
     for (size_t i = 1; i < COUNT_OF(order); i++) {
         double gain = b->side[order[i]].median_ratio / b->side[order[i - 1]].median_ratio;
