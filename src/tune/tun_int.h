@@ -12,7 +12,7 @@
 #define TUN_SCHEMA                                                                                 \
     1 /* of the cache: what an entry means; raise it with any change of key or payload */
 #define TUN_POLICY                                                                                 \
-    "rotate96M best interleaved sentinel 2" /* how times are taken: part of every key */
+    "rotate96M large pages best interleaved sentinel 2" /* how times are taken: part of every key */
 #define TUN_ERROR_F32 1e-6
 #define TUN_ERROR_F16 1e-3
 #define TUN_UNIT_F32  5.9604644775390625e-08
@@ -301,7 +301,7 @@ typedef struct tun_samples {
 } tun_samples;
 void tun_samples_add(tun_samples *s, double ns);
 double tun_samples_spread(const tun_samples *s); /* median absolute deviation over the median */
-#define TUN_TIE 0.01                             /* closer times are equal */
+#define TUN_TIE 0.005                            /* closer times are equal */
 /* Index of the winner among n times (0 = not timed): within the tie band of the best `base`, else the first in order. */
 uint32_t tun_winner(const double *ns, const double *spread, uint32_t n, uint32_t base);
 

@@ -262,7 +262,7 @@ double tun_samples_spread(const tun_samples *s)
     return mid > 0 ? median_of(v, n) / mid : 0;
 }
 
-#define TIE_MOST 0.02 /* however noisy the samples */
+#define TIE_MOST 0.01 /* however noisy the samples */
 
 uint32_t tun_winner(const double *ns, const double *spread, uint32_t n, uint32_t base)
 {

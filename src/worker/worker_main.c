@@ -22,14 +22,28 @@
 
 /* ---- memory ---- */
 
+static size_t page_up(size_t n) { return (n + FMT_WORK_PAGE - 1) / FMT_WORK_PAGE * FMT_WORK_PAGE; }
+
+#define LARGE_PAGE ((size_t)2 << 20)
+
+/* From one large page on they are used, as programs use them (run_place.c). */
 void *worker_pages(size_t bytes)
 {
-    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
-                   -1, 0);
-    return p == MAP_FAILED ? NULL : p;
+    size_t more = bytes < LARGE_PAGE ? 0 : LARGE_PAGE;
+    uint8_t *p = mmap(NULL, bytes + more, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (p == MAP_FAILED)
+        return NULL;
+    size_t before = -(uintptr_t)p & (LARGE_PAGE - 1);
+    if (more == 0)
+        return p;
+    if (before)
+        munmap(p, before);
+    if (more > before)
+        munmap(p + before + page_up(bytes), more - before);
+    (void)madvise(p + before, bytes, MADV_HUGEPAGE); /* a failure only costs speed */
+    return p + before;
 }
-
-static size_t page_up(size_t n) { return (n + FMT_WORK_PAGE - 1) / FMT_WORK_PAGE * FMT_WORK_PAGE; }
 
 bool worker_scratch_reserve(worker_scratch *s, int threads, size_t bytes)
 {

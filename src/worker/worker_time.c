@@ -1,4 +1,5 @@
 /* Timing samples: the deployment's launch mode on buffers that nobody looks at.
+ *   pages      large ones, as programs use
  *   weights    walk through an arena larger than the usable L3, as the layers of a network do; the next copy is the
  *              prefetch hint
  *   inputs     and outputs walk over a few copies and stay in the nearer caches, as activations do
@@ -12,6 +13,8 @@
 #define NEAR_COPIES  4
 #define SETS         128 /* operand sets prepared before the clock starts */
 #define BLOCK        ((size_t)1 << 18)
+#define LARGE_PAGE   ((size_t)2 << 20)      /* see run_place.c */
+#define SKEW         ((size_t)68 << 10 | 320) /* operands do not begin in the same sets of a cache */
 
 /* ---- arenas ---- */
 
@@ -54,7 +57,7 @@ static bool arena_reserve(arena *a, size_t bytes, uint32_t fill, int64_t bound)
 {
     if (bytes <= a->bytes && a->bound == bound)
         return true;
-    bytes = (MAX(bytes, a->bytes) + BLOCK - 1) / BLOCK * BLOCK;
+    bytes = (MAX(bytes, a->bytes) + LARGE_PAGE - 1) / LARGE_PAGE * LARGE_PAGE;
     uint8_t *fresh = worker_pages(bytes);
     if (!fresh)
         return false;
@@ -80,11 +83,11 @@ static uint8_t *next_copy(uint32_t i, const fmt_work_made *m)
         (MAX(m->bytes, 1) + 127) / 64 * 64; /* vector loads of the last elements stay inside */
     size_t copies = m->role == FMT_WORK_WEIGHT ? MAX(WEIGHT_ARENA / one, 2)
                                                : MIN(MAX(NEAR_BYTES / one, 1), NEAR_COPIES);
-    if (!arena_reserve(a, one * copies, m->fill, m->bound))
+    if (!arena_reserve(a, one * copies + i * SKEW, m->fill, m->bound))
         return NULL;
     if (a->cursor + one > one * copies)
         a->cursor = 0;
-    uint8_t *p = a->data + a->cursor;
+    uint8_t *p = a->data + i * SKEW + a->cursor;
     a->cursor += one;
     return p + m->first;
 }

@@ -89,13 +89,13 @@ static void ties_go_to_the_default_then_to_order(void **unused)
 {
     (void)unused;
     const double none[5] = {0};
-    assert_int_equal(tun_winner((double[]){99.9, 99.5, 99, 300, 0}, none, 5, 4), 0);
-    assert_int_equal(tun_winner((double[]){99.5, 99.9, 99, 300, 0}, none, 5, 1), 1);
-    assert_int_equal(tun_winner((double[]){110, 99.9, 99, 300, 0}, none, 5, 0), 1);
+    assert_int_equal(tun_winner((double[]){99.4, 99.3, 99, 300, 0}, none, 5, 4), 0);
+    assert_int_equal(tun_winner((double[]){99.3, 99.4, 99, 300, 0}, none, 5, 1), 1);
+    assert_int_equal(tun_winner((double[]){110, 99.4, 99, 300, 0}, none, 5, 0), 1);
     assert_int_equal(tun_winner((double[]){0, 0, 0, 0, 0}, none, 5, 0), UINT32_MAX);
     /* Noise widens the band, but never past what the evidence promises. */
-    assert_int_equal(tun_winner((double[]){101.9, 100}, (double[]){0.01, 0.01}, 2, 5), 0);
-    assert_int_equal(tun_winner((double[]){102.1, 100}, (double[]){0.5, 0.5}, 2, 5), 1);
+    assert_int_equal(tun_winner((double[]){100.9, 100}, (double[]){0.01, 0.01}, 2, 5), 0);
+    assert_int_equal(tun_winner((double[]){101.1, 100}, (double[]){0.5, 0.5}, 2, 5), 1);
 }
 
 static void samples_keep_best_and_spread(void **unused)
