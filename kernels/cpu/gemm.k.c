@@ -9,6 +9,8 @@
  * @param   KU 1 {1,2,4} k steps per loop turn
  * @require NB % NP == 0
  * @require MR * NP * (LEVEL == 4 ? 1 : LEVEL == 3 ? 2 : 4) <= CLIFF * 7 / 8
+ * @seed    LEVEL=4 M>=64 MR=6 NP=4 MB=0 NB=4 ORDER=0 PF=1 KU=1
+ * @seed    LEVEL=4 MR=16 NP=1 MB=0 NB=1 ORDER=0 PF=1 KU=1
  * @seed    LEVEL=4 M<=8 MR=8 NP=1 MB=0 NB=1 ORDER=0 PF=1 KU=1
  * @seed    LEVEL=4 M<=24 MR=12 NP=2 MB=0 NB=2 ORDER=0 PF=2 KU=1
  * @seed    LEVEL=4 MR=8 NP=3 MB=0 NB=3 ORDER=0 PF=3 KU=1

@@ -26,13 +26,6 @@ K_INLINE void K_FN(clear)(float *lane, float v)
     for (int l = 0; l < LANES; l++) lane[l] = v;
 }
 
-K_INLINE float K_FN(join)(float *lane)
-{
-    for (int h = LANES / 2; h > 0; h /= 2)
-        for (int l = 0; l < h; l++) lane[l] += lane[h + l];
-    return lane[0];
-}
-
 K_INLINE float K_FN(sum)(const float *restrict x, int64_t n)
 {
     float lane[LANES], total[LANES];
@@ -45,7 +38,7 @@ K_INLINE float K_FN(sum)(const float *restrict x, int64_t n)
         for (int l = 0; k < cut; k++, l++) lane[l] += x[k];
         for (int l = 0; l < LANES; l++) total[l] += lane[l];
     }
-    return K_FN(join)(total);
+    return k_join32(total);
 }
 
 #if SOFTMAX
@@ -96,8 +89,8 @@ K_INLINE float K_FN(squares)(const float *restrict x, int64_t n, float mean, flo
         }
         for (int l = 0; l < LANES; l++) total[l] += lane[l];
     }
-    *rest = CENTER ? K_FN(join)(first) : 0.0f;
-    return K_FN(join)(total);
+    *rest = CENTER ? k_join32(first) : 0.0f;
+    return k_join32(total);
 }
 
 K_INLINE void K_FN(apply)(const k_call *c, const float *x, float *y, const float *gamma, const float *beta)

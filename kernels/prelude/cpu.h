@@ -86,7 +86,6 @@ K_INLINE k_vec k_vmax(k_vec a, k_vec b) { return __builtin_ia32_maxps256(a, b); 
 K_INLINE k_vec k_vmax(k_vec a, k_vec b) { return __builtin_ia32_maxps(a, b); }
 #endif
 
-/* dst[c][16] = src[16][c] for c < cols; rows of src are ld apart, rows of dst ldd. */
 typedef float k_quad __attribute__((vector_size(16)));
 typedef float k_quadu __attribute__((vector_size(16), aligned(4), may_alias));
 typedef int k_quadi __attribute__((vector_size(16)));
@@ -95,6 +94,19 @@ typedef int k_quadi __attribute__((vector_size(16)));
 #else
 #define K_SHUFFLE(a, b, ...) __builtin_shuffle(a, b, (k_quadi){__VA_ARGS__})
 #endif
+
+/* Sum of 32 lanes, joined by halves: lane l takes lane l + 16, then l + 8, and so on. */
+K_INLINE float k_join32(const float *lane)
+{
+#define QUAD(i) (*(const k_quadu *)(lane + 4 * (i)))
+    const k_quad a0 = QUAD(0) + QUAD(4), a1 = QUAD(1) + QUAD(5), a2 = QUAD(2) + QUAD(6),
+                 a3 = QUAD(3) + QUAD(7);
+#undef QUAD
+    const k_quad b = (a0 + a2) + (a1 + a3), s = b + K_SHUFFLE(b, b, 2, 3, 2, 3);
+    return s[0] + s[1];
+}
+
+/* dst[c][16] = src[16][c] for c < cols; rows of src are ld apart, rows of dst ldd. */
 K_INLINE void k_transpose16(float *dst, int64_t ldd, const float *src, int64_t ld, int64_t cols)
 {
     for (int r = 0; r < 16; r += 4, src += 4 * ld, dst += 4) {
