@@ -25,7 +25,8 @@ enum {
     PIPE_FUSION = 1,      /* without: each raised op is a kernel of its own, dots do not merge */
     PIPE_PARAMETERS = 2,  /* without: the best static rule's variant of each template */
     PIPE_MEMORY_PLAN = 4, /* without: every value keeps a buffer of its own for the whole run */
-    PIPE_LARGE_PAGES = 8, /* without: values lie where the allocator puts them, weights in the mapped file */
+    PIPE_LARGE_PAGES =
+        8, /* without: values lie where the allocator puts them, weights in the mapped file */
     PIPE_BASELINE = PIPE_FUSION | PIPE_PARAMETERS | PIPE_MEMORY_PLAN | PIPE_LARGE_PAGES
 };
 

@@ -35,7 +35,8 @@ typedef struct fmt_value {
     fmt_dim elems;          /* element count */
     uint64_t offset, bytes; /* CONST: place in the constant section */
     uint32_t first, last; /* TEMP: alive from step first (written) to step last (read), inclusive */
-    uint8_t huge; /* 1: belongs on large pages: a TEMP, or a CONST that a run reads from end to end */
+    uint8_t
+        huge; /* 1: belongs on large pages: a TEMP, or a CONST that a run reads from end to end */
 } fmt_value;
 
 typedef struct fmt_operand {

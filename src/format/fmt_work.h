@@ -11,7 +11,7 @@
 #include "base_core.h"
 #include "fmt_kabi.h"
 
-#define FMT_WORK_VERSION  2
+#define FMT_WORK_VERSION  3
 #define FMT_WORK_OPERANDS 24
 #define FMT_WORK_ARGS     (16 + FMT_WORK_OPERANDS * 8)
 #define FMT_WORK_PAGE     4096u
@@ -75,6 +75,7 @@ typedef struct fmt_work_made {
 typedef enum fmt_work_probe {
     FMT_PROBE_SENTINEL, /* out: GFLOP/s, GB/s; about 1 ms together */
     FMT_PROBE_FMA,      /* a = threads, b = level; out: GFLOP/s */
+    FMT_PROBE_BUSY,     /* as FMA, after more than a second of it */
     FMT_PROBE_READ,     /* a = threads, b = bytes a thread; out: GB/s of all threads */
     FMT_PROBE_LATENCY,  /* b = bytes; out: ns a load */
     FMT_PROBE_HANDOFF,  /* a = threads; out: ns of a barrier while all spin */

@@ -134,8 +134,7 @@ static rtx_status context_fit(rtx_program *p, run_context *c, run_launch *l_take
 static rtx_status find_launch(rtx_program *p, run_context *c, int threads, rtx_err *err)
 {
     run_launch *l = c->launch;
-    if (l && l->threads == threads &&
-        memcmp(l->syms, c->syms, p->n_syms * sizeof *c->syms) == 0) {
+    if (l && l->threads == threads && memcmp(l->syms, c->syms, p->n_syms * sizeof *c->syms) == 0) {
         if (c->placed != atomic_load_explicit(&p->place.generation, memory_order_relaxed))
             context_point(p, c);
         return RTX_OK;

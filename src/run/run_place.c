@@ -9,12 +9,11 @@
 #include "run_program.h"
 #include <sys/mman.h>
 
-#define HUGE_PAGE    ((uint64_t)2 << 20)
-#define TEMPS_WORTH  ((uint64_t)64 << 10)
-#define WEIGHTS_MOST ((uint64_t)1 << 40)
-#define WEIGHTS_WORTH                                                                              \
-    ((uint64_t)4 << 20)                 /* less stays in the second-level cache of page numbers */
-#define PIECE_BYTES ((uint64_t)1 << 20) /* copied by one run: 0.1 to 0.5 ms */
+#define HUGE_PAGE     ((uint64_t)2 << 20)
+#define TEMPS_WORTH   ((uint64_t)64 << 10)
+#define WEIGHTS_MOST  ((uint64_t)1 << 40)
+#define WEIGHTS_WORTH ((uint64_t)4 << 20) /* less stays in the second-level cache of page numbers */
+#define PIECE_BYTES   ((uint64_t)1 << 20) /* copied by one run: 0.1 to 0.5 ms */
 
 /* ---- blocks ---- */
 

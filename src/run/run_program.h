@@ -72,10 +72,10 @@ typedef struct run_context {
     int64_t *syms;
     const void **in;
     void **out;
-    void **bufs;       /* one pointer an operand of the plan */
+    void **bufs;        /* one pointer an operand of the plan */
     const char **ahead; /* one a step of the plan: weights that come next, NULL = none */
     uint32_t placed;    /* generation of the places that constants were taken from */
-    uint32_t *trap; /* one word a step of the plan */
+    uint32_t *trap;     /* one word a step of the plan */
     uint8_t *arena, *scratch;
     uint64_t arena_bytes, scratch_bytes;
     base_barrier barrier;
@@ -86,8 +86,9 @@ typedef struct run_place {
     bool temps;
     _Atomic(const uint8_t *) *moved; /* a value: its copy, NULL while it lies in the file */
     uint8_t *listed;                 /* a value: in todo */
-    uint32_t *todo, n_todo, at;      /* constants that belong there, in order of use; how many have moved */
-    uint64_t bytes, copied;          /* of all; of the one at hand */
+    uint32_t *todo, n_todo,
+        at;                 /* constants that belong there, in order of use; how many have moved */
+    uint64_t bytes, copied; /* of all; of the one at hand */
     uint8_t *block, *to;
     _Atomic uint32_t generation; /* counts moves */
     _Atomic bool busy, idle;     /* a thread is copying; nothing is left to do */

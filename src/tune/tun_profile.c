@@ -4,6 +4,8 @@
  *              samples of one fact lie seconds apart and a busy second spoils one of them
  *   sentinel   arithmetic and memory speed before and after each round; how far their median lies below their best is the
  *              spread of the profile. More rounds are taken while it is too wide and there is time
+ *   all cores  idle virtual processors share a core for about a second: their common rates are also taken after they have
+ *              been busy for that long
  *   age        a kept profile is measured again, on top of what it knows, where the machine is faster than it says or
  *              where its own spread was too wide. A slower machine proves nothing: somebody else is at work */
 #include "tun_int.h"
@@ -174,6 +176,14 @@ static rtx_status one_round(const tun_prober *by, tun_hw *hw, rtx_err *err)
     return RTX_OK;
 }
 
+static rtx_status busy_cores(const tun_prober *by, tun_hw *hw, rtx_err *err)
+{
+    TRY(best_rate(by, FMT_PROBE_BUSY, hw->cores, hw->isa, &hw->fma_gflops[1], err));
+    for (int i = 0; i < ROUNDS; i++)
+        TRY(best_rate(by, FMT_PROBE_READ, hw->cores, MEMORY / hw->cores, &hw->read_gbps[1], err));
+    return RTX_OK;
+}
+
 /* hw holds what is known so far: zeros, or an older profile. */
 static rtx_status measure(const tun_prober *by, tun_hw *hw, rtx_err *err)
 {
@@ -190,6 +200,8 @@ static rtx_status measure(const tun_prober *by, tun_hw *hw, rtx_err *err)
         if (r + 1 >= ROUNDS && hw->spread <= SPREAD_MOST)
             break;
     }
+    if (hw->cores > 1)
+        TRY(busy_cores(by, hw, err));
     knees(hw);
     cliff(hw);
     return RTX_OK;
@@ -219,7 +231,7 @@ static void profile_key(const tun_hw *hw, tun_key *k)
     snprintf(facts, sizeof facts, "%d cores, v%d, %zu bytes", hw->cores, (int)hw->isa, sizeof *hw);
     snprintf(model, sizeof model, "%u-%u-%u", cpu->family, cpu->model, cpu->stepping);
     tun_key_init(k);
-    tun_key_add(k, "what", "profile 2");
+    tun_key_add(k, "what", "profile 3");
     tun_key_add(k, "cpu", hw->cpu);
     tun_key_add(k, "model", model);
     tun_key_add(k, "facts", facts);

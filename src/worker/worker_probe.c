@@ -178,6 +178,25 @@ static uint32_t probe_fma(const fmt_work_req *req, fmt_work_rep *rep)
     return FMT_WORK_OK;
 }
 
+#define BUSY_NS      UINT64_C(1300000000) /* idle virtual processors share a core for about a second */
+#define BUSY_SAMPLES 50
+
+static uint32_t probe_busy(const fmt_work_req *req, fmt_work_rep *rep)
+{
+    int threads = (int)MAX(req->a, 1);
+    team m = {.what = FMT_PROBE_FMA, .level = (int)req->b, .n = 100000};
+    double per_turn = fma_turn(m.level, 1);
+    uint64_t best = UINT64_MAX, began_ns = base_now_ns();
+    for (int i = 0; i < BUSY_SAMPLES || base_now_ns() - began_ns < BUSY_NS; i++) {
+        uint64_t t_ns = base_now_ns();
+        if (base_pool_run(threads, team_party, &m, NULL) != RTX_OK)
+            return FMT_WORK_NO_MEMORY;
+        best = MIN(best, base_now_ns() - t_ns);
+    }
+    rep->value[0] = per_turn * (double)m.n * threads / (double)MAX(best, 1);
+    return FMT_WORK_OK;
+}
+
 static uint32_t probe_read(const fmt_work_req *req, fmt_work_rep *rep)
 {
     int threads = (int)MAX(req->a, 1);
@@ -378,6 +397,8 @@ uint32_t worker_probe(const fmt_work_req *req, fmt_work_rep *rep)
         return probe_sentinel(req, rep);
     case FMT_PROBE_FMA:
         return probe_fma(req, rep);
+    case FMT_PROBE_BUSY:
+        return probe_busy(req, rep);
     case FMT_PROBE_READ:
         return probe_read(req, rep);
     case FMT_PROBE_LATENCY:

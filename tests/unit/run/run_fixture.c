@@ -149,15 +149,19 @@ fmt_plan *fix_plan(const fix_options *o, int lowest, int highest, fmt_span code,
         p, &(fmt_value){FMT_VAL_INPUT, FMT_F32, 0, fmt_dim_mul(d, batch, k), 0, 0, 0, 0, 0});
     uint32_t ids =
         fmt_plan_add_value(p, &(fmt_value){FMT_VAL_INPUT, FMT_I64, 1, batch, 0, 0, 0, 0, 0});
-    uint32_t y = fmt_plan_add_value(p, &(fmt_value){FMT_VAL_OUTPUT, FMT_F32, 0, elems, 0, 0, 0, 0, 0});
-    uint32_t z = fmt_plan_add_value(p, &(fmt_value){FMT_VAL_OUTPUT, FMT_F32, 1, elems, 0, 0, 0, 0, 0});
+    uint32_t y =
+        fmt_plan_add_value(p, &(fmt_value){FMT_VAL_OUTPUT, FMT_F32, 0, elems, 0, 0, 0, 0, 0});
+    uint32_t z =
+        fmt_plan_add_value(p, &(fmt_value){FMT_VAL_OUTPUT, FMT_F32, 1, elems, 0, 0, 0, 0, 0});
     fmt_dim w_elems = fmt_dim_const(d, FIX_K * FIX_N), t_elems = fmt_dim_const(d, FIX_ROWS * FIX_N);
-    uint32_t w = fmt_plan_add_value(
-        p, &(fmt_value){FMT_VAL_CONST, FMT_F32, 0, w_elems, 0,
-                       FIX_K * FIX_N * 4 + o->stream_bytes, 0, 0, o->stream_bytes > 0});
-    uint32_t t = fmt_plan_add_value(p, &(fmt_value){FMT_VAL_CONST, FMT_F32, 0, t_elems,
-                                                    FIX_K * FIX_N * 4, FIX_ROWS * FIX_N * 4, 0, 0, 0});
-    uint32_t h = fmt_plan_add_value(p, &(fmt_value){FMT_VAL_TEMP, FMT_F32, 0, elems, 0, 0, 0, 3, 0});
+    uint32_t w = fmt_plan_add_value(p, &(fmt_value){FMT_VAL_CONST, FMT_F32, 0, w_elems, 0,
+                                                    FIX_K * FIX_N * 4 + o->stream_bytes, 0, 0,
+                                                    o->stream_bytes > 0});
+    uint32_t t =
+        fmt_plan_add_value(p, &(fmt_value){FMT_VAL_CONST, FMT_F32, 0, t_elems, FIX_K * FIX_N * 4,
+                                           FIX_ROWS * FIX_N * 4, 0, 0, 0});
+    uint32_t h =
+        fmt_plan_add_value(p, &(fmt_value){FMT_VAL_TEMP, FMT_F32, 0, elems, 0, 0, 0, 3, 0});
     uint32_t g = /* the second half is used */
         fmt_plan_add_value(
             p, &(fmt_value){FMT_VAL_TEMP, FMT_F32, 0, fmt_dim_add(d, elems, elems), 0, 0, 1, 2, 0});
@@ -213,8 +217,7 @@ void fix_write(const char *path, const fix_options *o)
         w[i] = weight((int)i);
     uint32_t pad_bytes = o->pad_consts_bytes + o->stream_bytes;
     char *pad = base_zalloc(BASE_TAG_BASE, pad_bytes);
-    fmt_span items[] = {{w, sizeof w}, {pad, pad_bytes}},
-             code = {object.code, object.bytes};
+    fmt_span items[] = {{w, sizeof w}, {pad, pad_bytes}}, code = {object.code, object.bytes};
     int lowest = o->lowest ? o->lowest : FMT_ISA_V2, highest = o->highest ? o->highest : FMT_ISA_V4;
     fmt_plan *plans[2] = {fix_plan(o, lowest, highest, code, entries)};
     if (o->second_lowest)

@@ -164,6 +164,8 @@ static const struct argument {
      "EQUAL: the loop after it takes the last 32, each in its lane"},
     {"cpu/row", "for (; k + LANES < n;",
      "EQUAL: the loop after it takes the last 32, each in its lane"},
+    {"cpu/row", "k + LANES <= n; k += (LANES - 1))",
+     "EQUAL: an element seen twice has the same maximum"},
     {"cpu/row", "for (int l = 1; k < cut;", "ORDER: at most 31 elements go to lanes 1 to 31"},
     {"cpu/reduce", "lane[(LANES - 1) * STRIP]",
      "LOCALS: lane 31 lies in the first total; carrying moves one into the other"},
