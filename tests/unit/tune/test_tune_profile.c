@@ -91,7 +91,8 @@ static void facts_are_the_best_of_rounds(void **state)
     tun_hw hw, kept;
     assert_int_equal(profile(&m, false, &hw), RTX_OK);
     assert_true(hw.fma_gflops[0] == 100 && hw.read_gbps[0] == 10 && hw.spread == 0);
-    assert_true(hw.cores == 1 || fabs(hw.fma_gflops[1] - 105 * hw.cores) < 1e-6); /* of busy ones */
+    assert_true(hw.cores == 1 || (hw.fma_gflops[1] > 104 * hw.cores &&
+                                  hw.fma_gflops[1] < 106 * hw.cores)); /* of busy ones */
     assert_true(hw.l1_bytes == 32 << 10 && hw.l2_bytes == 1 << 20 && hw.l3_bytes == 16 << 20);
     assert_int_equal(hw.cliff_vectors, 24);
     assert_int_equal(tun_profile_with(NULL, &cache, FMT_ISA_V4, false, &kept, NULL), RTX_OK);
