@@ -8,7 +8,7 @@ Two independent tunings (caches of their own) of MODEL, a model with free sizes 
   ledger      predicted total against the median time of the running program
   floor       max(FLOPs / measured peak, bytes / measured bandwidth) summed over the steps, as a share of default and tuned
 """
-import argparse, json, os, subprocess, sys, tempfile, time
+import argparse, json, os, subprocess, sys, tempfile
 import numpy as np
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -35,15 +35,15 @@ def at(plan, batch, seq, threads):
     return list(chosen.values())
 
 
-def measure(path, batch, seq, threads, feed):
-    import rtx
-    program, times, began = rtx.load(path, threads=threads), [], time.perf_counter()
-    while time.perf_counter() - began < 4:
-        start = time.perf_counter()
-        program.run(feed)
-        if start - began > 2:  # virtual CPUs that were idle share a core at first
-            times.append(time.perf_counter() - start)
-    return float(np.median(times)) * 1e9
+def measure(path, threads, feed, expected_ns):
+    """Median of a process of its own, ns: NumPy's idle workers, which spin, would take a core from ours. So many runs that the
+    median is one of virtual CPUs that have been busy for a second: before, they share a core."""
+    with tempfile.TemporaryDirectory() as tmp:
+        given = []
+        for name, x in feed.items():
+            np.save(f"{tmp}/{name}.npy", x)
+            given += ["--input", f"{name}={tmp}/{name}.npy"]
+        return rtx_json("run", path, "--threads", str(threads), "--repeat", str(int(4e9 / expected_ns) + 20), *given)["median_ms"] * 1e6
 
 
 def floor_ns(k, hw, which):
@@ -90,7 +90,7 @@ def main():
                 steps = at(plans[0], a.batch, seq, threads)
                 floor = sum(k["uses"] * floor_ns(k, hw, which) for k in steps)
                 default = sum(k["default_ns"] * k["uses"] for k in steps)
-                taken = measure(paths[0], a.batch, seq, threads, inputs(paths[0], a.batch, seq))
+                taken = measure(paths[0], threads, inputs(paths[0], a.batch, seq), total[0])
                 row = dict(threads=threads, batch=a.batch, seq=seq, predicted_ms=total[0] / 1e6, other_ms=total[1] / 1e6,
                            differ=abs(total[0] - total[1]) / total[0], measured_ms=taken / 1e6, ledger=total[0] / taken,
                            floor_ms=floor / 1e6, default_share=floor / default, tuned_share=floor / total[0])
