@@ -46,14 +46,6 @@ def measure(path, threads, feed, expected_ns):
         return rtx_json("run", path, "--threads", str(threads), "--repeat", str(int(4e9 / expected_ns) + 20), *given)["median_ms"] * 1e6
 
 
-def floor_ns(k, hw, which):
-    """Products stream their weights from memory; what else a step moves lies in the cache that holds it."""
-    rate = hw["read_gbps"][which]
-    if not k["template"].endswith("gemm"):
-        rate = next((c["gbps"] for c in hw["read_curve"] if c["bytes"] >= k["bytes"]), rate)
-    return max(k["flops"] / hw["fma_gflops"][which], k["bytes"] / rate)
-
-
 def inputs(path, batch, seq):
     import rtx
     rng, feed = np.random.default_rng(), {}
@@ -84,11 +76,10 @@ def main():
         same = sum(plans[0][k]["params"] == plans[1][k]["params"] for k in plans[0] if k in plans[1])
         print(f"picks: {same} of {len(plans[0])} the same in two independent tunings")
         for threads in (1, 2):
-            which = min(threads, 2) - 1
             for seq in map(int, a.seq.split(",")):
                 total = [sum(k["ns"] * k["uses"] for k in at(p, a.batch, seq, threads)) for p in plans]
                 steps = at(plans[0], a.batch, seq, threads)
-                floor = sum(k["uses"] * floor_ns(k, hw, which) for k in steps)
+                floor = sum(k["uses"] * k["floor_ns"] for k in steps)
                 default = sum(k["default_ns"] * k["uses"] for k in steps)
                 taken = measure(paths[0], threads, inputs(paths[0], a.batch, seq), total[0])
                 row = dict(threads=threads, batch=a.batch, seq=seq, predicted_ms=total[0] / 1e6, other_ms=total[1] / 1e6,

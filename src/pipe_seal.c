@@ -139,6 +139,14 @@ static const char *few_reason(const json_t *candidates, const char *templ)
     return late ? "the budget ended" : rejected ? "others were rejected" : "no more were offered";
 }
 
+static bool streams_weights(const syn_problem *p)
+{
+    bool any = false;
+    for (uint32_t k = 0; k < p->n_in; k++)
+        any |= p->packed[k];
+    return any;
+}
+
 /* One record a tuned point, in the form that `rtx explain --json` promises. */
 static rtx_status add_evidence(seal *s, const lower_result *low, uint32_t slot,
                                const tun_item *item, uint32_t first_kernel, rtx_err *err)
@@ -166,6 +174,11 @@ static rtx_status add_evidence(seal *s, const lower_result *low, uint32_t slot,
         syn_cost(item->problem, item->points[i].sym, &flops, &bytes);
         json_object_set_new(e, "flops", json_real(flops));
         json_object_set_new(e, "bytes", json_real(bytes));
+        double floor_ns = s->hw ? tun_floor_ns(s->hw, flops, bytes, streams_weights(item->problem),
+                                               item->points[i].threads)
+                                : 0;
+        if (floor_ns > 0)
+            json_object_set_new(e, "floor_ns", json_real(floor_ns));
         json_object_update_missing(e, json_array_get(points, i));
         const char *few =
             few_reason(json_object_get(e, "candidates"), fmt_str_get(low->plan, k->templ));
@@ -181,6 +194,7 @@ static rtx_status add_evidence(seal *s, const lower_result *low, uint32_t slot,
 rtx_status seal_tuned(seal *s, lower_result *low, const tun_item *items, pipe_report *rep,
                       rtx_err *err)
 {
+    s->hw = &rep->tuning.hw;
     for (uint32_t i = 0; i < low->n_slots; i++) {
         uint32_t first;
         TRY(add_tuned_kernels(s, low, i, &items[i], &first, err));

@@ -14,6 +14,7 @@ typedef struct seal {
     const pipe_buckets *buckets;
     fmt_plan *plans[2]; /* borrowed */
     size_t n_plans;
+    const tun_hw *hw; /* for the floor of each kernel's time, borrowed; NULL = not known */
     base_buf code;
     json_t *fusion;   /* array of choices about the cut, borrowed; NULL = none was made */
     json_t *evidence; /* array of kernels, as `rtx explain --json` prints them */

@@ -307,7 +307,8 @@ static void explain_one(const json_t *k, bool all)
     size_t i;
     const char *reason;
     double ns = json_number_value(json_object_get(k, "ns")),
-           before = json_number_value(json_object_get(k, "default_ns"));
+           before = json_number_value(json_object_get(k, "default_ns")),
+           floor_ns = json_number_value(json_object_get(k, "floor_ns"));
     printf("%s  %s", text_of(k, "name"), text_of(k, "template"));
     json_array_foreach(json_object_get(k, "sizes"), i, c)
         printf("%s%lld", i ? "x" : "  at ", (long long)json_integer_value(c));
@@ -325,6 +326,9 @@ static void explain_one(const json_t *k, bool all)
     if (ns > 0 && before > 0)
         printf("  %.2f us; the static rule takes %.2f us, ratio %.2f\n", ns * 1e-3, before * 1e-3,
                before / ns);
+    if (ns > 0 && before > 0 && floor_ns > 0)
+        printf("  floor %.2f us: %.2f of its rate reached, %.2f by the static rule\n",
+               floor_ns * 1e-3, floor_ns / ns, floor_ns / before);
     if (json_object_get(k, "cache")) {
         char *cache = json_is_string(json_object_get(k, "cache"))
                           ? base_strdup(BASE_TAG_CLI, text_of(k, "cache"))

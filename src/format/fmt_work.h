@@ -75,11 +75,11 @@ typedef struct fmt_work_made {
 typedef enum fmt_work_probe {
     FMT_PROBE_SENTINEL, /* out: GFLOP/s, GB/s; about 1 ms together */
     FMT_PROBE_FMA,      /* a = threads, b = level; out: GFLOP/s */
-    FMT_PROBE_BUSY,     /* as FMA, after more than a second of it */
-    FMT_PROBE_READ,     /* a = threads, b = bytes a thread; out: GB/s of all threads */
-    FMT_PROBE_LATENCY,  /* b = bytes; out: ns a load */
-    FMT_PROBE_HANDOFF,  /* a = threads; out: ns of a barrier while all spin */
-    FMT_PROBE_WAKE,     /* a = threads; out: ns of a pool run after idling (median) */
+    FMT_PROBE_BUSY, /* after more than a second of work; a = threads, b = level; out: GFLOP/s, GB/s from memory */
+    FMT_PROBE_READ,    /* a = threads, b = bytes a thread; out: GB/s of all threads */
+    FMT_PROBE_LATENCY, /* b = bytes; out: ns a load */
+    FMT_PROBE_HANDOFF, /* a = threads; out: ns of a barrier while all spin */
+    FMT_PROBE_WAKE,    /* a = threads; out: ns of a pool run after idling (median) */
     FMT_PROBE_CLIFF /* b = level; out: live accumulators, GFLOP/s for 8, 12, 14, 16, 20, 24, 28, 32 of them */
 } fmt_work_probe;
 

@@ -196,8 +196,9 @@ static rtx_status run_in(rtx_program *p, run_context *c, const rtx_tensor *input
     }
     if (l->ways > 1)
         base_barrier_init(&c->barrier, (uint32_t)l->ways);
+    uint64_t t_ns = base_now_ns();
     TRY(base_pool_run(l->ways, exec_steps, c, err));
-    run_place_more(&p->place, p->plan, &p->bundle.map);
+    run_place_more(&p->place, p->plan, &p->bundle.map, base_now_ns() - t_ns);
     return check_traps(p, c, err);
 }
 

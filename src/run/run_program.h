@@ -93,6 +93,7 @@ typedef struct run_place {
     _Atomic uint32_t generation; /* counts moves */
     _Atomic bool busy, idle;     /* a thread is copying; nothing is left to do */
     bool started;
+    int64_t credit_ns; /* time that moving may take, ahead of what it took */
 } run_place;
 
 struct rtx_program {
@@ -154,8 +155,8 @@ uint64_t run_place_room(const run_place *w, uint64_t bytes);
 uint8_t *run_place_temps(const run_place *w, uint8_t *block, uint64_t bytes);
 /* Where constant `value` lies now. It may lie elsewhere after the next generation, and stays readable here. */
 const uint8_t *run_place_const(run_place *w, const fmt_plan *plan, uint32_t value);
-/* After a run: move the next piece, from the second run on. */
-void run_place_more(run_place *w, const fmt_plan *plan, const base_map *file);
+/* After a run that took run_ns: move the next piece, from the second run on, as long as that takes little of the time. */
+void run_place_more(run_place *w, const fmt_plan *plan, const base_map *file, uint64_t run_ns);
 
 /* ---- run_exec.c ---- */
 void run_contexts_free(rtx_program *p);

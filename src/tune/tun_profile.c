@@ -178,9 +178,10 @@ static rtx_status one_round(const tun_prober *by, tun_hw *hw, rtx_err *err)
 
 static rtx_status busy_cores(const tun_prober *by, tun_hw *hw, rtx_err *err)
 {
-    TRY(best_rate(by, FMT_PROBE_BUSY, hw->cores, hw->isa, &hw->fma_gflops[1], err));
-    for (int i = 0; i < ROUNDS; i++)
-        TRY(best_rate(by, FMT_PROBE_READ, hw->cores, MEMORY / hw->cores, &hw->read_gbps[1], err));
+    fmt_work_rep rep;
+    TRY(by->ask(by->ctx, FMT_PROBE_BUSY, hw->cores, hw->isa, &rep, err));
+    hw->fma_gflops[1] = MAX(hw->fma_gflops[1], rep.value[0]);
+    hw->read_gbps[1] = MAX(hw->read_gbps[1], rep.value[1]);
     return RTX_OK;
 }
 
@@ -291,6 +292,20 @@ hw_facts tun_hw_facts(const tun_hw *hw)
                       .read_gbps = hw->read_gbps[0],
                       .latency_ns = hw->latency_ns,
                       .handoff_ns = hw->handoff_ns};
+}
+
+double tun_floor_ns(const tun_hw *hw, double flops, double bytes, bool streams, int threads)
+{
+    const tun_curve *c = &hw->read_curve;
+    int at = 0;
+    if (c->n == 0 || !(hw->fma_gflops[0] > 0) || !(hw->read_gbps[0] > 0))
+        return 0;
+    while (at + 1 < c->n && c->bytes[at] < bytes / threads)
+        at++;
+    double peak = MIN(threads * hw->fma_gflops[0], MAX(hw->fma_gflops[0], hw->fma_gflops[1])),
+           memory = MIN(threads * hw->read_gbps[0], MAX(hw->read_gbps[0], hw->read_gbps[1])),
+           rate = streams || at + 1 == c->n ? memory : threads * c->gbps[at];
+    return MAX(flops / peak, bytes / rate);
 }
 
 rtx_status tun_profile(const char *cache, bool redo, tun_hw *out, rtx_err *err)

@@ -178,25 +178,6 @@ static uint32_t probe_fma(const fmt_work_req *req, fmt_work_rep *rep)
     return FMT_WORK_OK;
 }
 
-#define BUSY_NS      UINT64_C(1300000000) /* idle virtual processors share a core for about a second */
-#define BUSY_SAMPLES 50
-
-static uint32_t probe_busy(const fmt_work_req *req, fmt_work_rep *rep)
-{
-    int threads = (int)MAX(req->a, 1);
-    team m = {.what = FMT_PROBE_FMA, .level = (int)req->b, .n = 100000};
-    double per_turn = fma_turn(m.level, 1);
-    uint64_t best = UINT64_MAX, began_ns = base_now_ns();
-    for (int i = 0; i < BUSY_SAMPLES || base_now_ns() - began_ns < BUSY_NS; i++) {
-        uint64_t t_ns = base_now_ns();
-        if (base_pool_run(threads, team_party, &m, NULL) != RTX_OK)
-            return FMT_WORK_NO_MEMORY;
-        best = MIN(best, base_now_ns() - t_ns);
-    }
-    rep->value[0] = per_turn * (double)m.n * threads / (double)MAX(best, 1);
-    return FMT_WORK_OK;
-}
-
 static uint32_t probe_read(const fmt_work_req *req, fmt_work_rep *rep)
 {
     int threads = (int)MAX(req->a, 1);
@@ -208,6 +189,41 @@ static uint32_t probe_read(const fmt_work_req *req, fmt_work_rep *rep)
     if (!ns)
         return FMT_WORK_NO_MEMORY;
     rep->value[0] = (double)m.n * (double)bytes * threads / (double)ns;
+    return FMT_WORK_OK;
+}
+
+#define BUSY_NS     UINT64_C(1300000000) /* idle virtual processors share a core for about a second */
+#define BUSY_FMA    50
+#define BUSY_READ   6
+#define BUSY_MEMORY ((size_t)128 << 20)
+
+/* Best of at least n runs, without rests, and until the clock says `until_ns`; 0 = no threads. */
+static uint64_t busy_best_ns(team *m, int threads, int n, uint64_t until_ns)
+{
+    uint64_t best = UINT64_MAX;
+    for (int i = 0; i < n || base_now_ns() < until_ns; i++) {
+        uint64_t t_ns = base_now_ns();
+        if (base_pool_run(threads, team_party, m, NULL) != RTX_OK)
+            return 0;
+        best = MIN(best, base_now_ns() - t_ns);
+    }
+    return MAX(best, 1);
+}
+
+static uint32_t probe_busy(const fmt_work_req *req, fmt_work_rep *rep)
+{
+    int threads = (int)MAX(req->a, 1);
+    team fma = {.what = FMT_PROBE_FMA, .level = (int)req->b, .n = 100000};
+    team read = {
+        .what = FMT_PROBE_READ, .n = 1, .bytes = BUSY_MEMORY / (size_t)threads / 128 * 128};
+    if (!area_reserve(read.bytes * (size_t)threads))
+        return FMT_WORK_NO_MEMORY;
+    uint64_t fma_ns = busy_best_ns(&fma, threads, BUSY_FMA, base_now_ns() + BUSY_NS),
+             read_ns = busy_best_ns(&read, threads, BUSY_READ, 0);
+    if (!fma_ns || !read_ns)
+        return FMT_WORK_NO_MEMORY;
+    rep->value[0] = fma_turn(fma.level, 1) * (double)fma.n * threads / (double)fma_ns;
+    rep->value[1] = (double)read.bytes * threads / (double)read_ns;
     return FMT_WORK_OK;
 }
 

@@ -102,6 +102,7 @@ def test_fast_variant_that_was_not_listed_wins_over_a_slow_default(programs):
     # The planted one does its work eight times.
     assert new["default_ns"] > 1.5 * new["ns"] and old["ns"] > 1.5 * new["ns"]
     assert slow_ms > 1.5 * fast_ms
+    assert 0 < new["floor_ns"] < new["default_ns"]
     assert np.allclose(slow_y, fast_y, rtol=1e-6, atol=0)
 
 

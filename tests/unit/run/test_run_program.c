@@ -357,7 +357,8 @@ static void test_weights_move(void **state)
         skip();
     }
     rtx_program *p = open_streamed(true);
-    assert_int_equal(runs_until_moved(p, 100), 6); /* none by the first, then 5 pieces of 1 MiB */
+    p->place.credit_ns = INT64_MAX / 2;             /* as fast as may be */
+    assert_int_equal(runs_until_moved(p, 100), 20); /* none by the first, then 19 pieces */
     assert_true(p->place.idle);
     assert_ptr_equal(p->place.moved[W_VALUE], p->place.to - (STREAM_BYTES + FIX_K * FIX_N * 4));
     assert_memory_equal(p->place.moved[W_VALUE], p->plan->consts, STREAM_BYTES);
@@ -368,10 +369,16 @@ static void test_weights_move(void **state)
     assert_int_equal(runs_until_moved(p, 10), 10);
     rtx_program_close(p);
 
+    p = open_streamed(true); /* in its own time */
+    assert_int_equal(runs_until_moved(p, 2), 2);
+    assert_true(p->place.started && p->place.credit_ns < 0 && !p->place.idle);
+    rtx_program_close(p);
+
     p = open_streamed(true); /* without memory they stay where they are */
     assert_int_equal(runs_until_moved(p, 1), 1);
     static data d;
     fix_fill(d.x, d.ids, 40, 9);
+    p->place.credit_ns = 1;
     base_alloc_fail_at(0); /* the context has all it needs */
     assert_int_equal(run(p, &d, 40, 1, NULL), RTX_OK);
     base_alloc_fail_at(-1);
@@ -384,7 +391,9 @@ static void test_weights_move_while_others_run(void **state)
 {
     (void)state;
     rtx_program *p = open_streamed(true);
+    p->place.credit_ns = INT64_MAX / 2;
     run_at_once(p);
+    assert_true(p->place.idle || !base_huge_pages());
     rtx_program_close(p);
 }
 

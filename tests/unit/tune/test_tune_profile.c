@@ -95,6 +95,10 @@ static void facts_are_the_best_of_rounds(void **state)
                                   hw.fma_gflops[1] < 106 * hw.cores)); /* of busy ones */
     assert_true(hw.l1_bytes == 32 << 10 && hw.l2_bytes == 1 << 20 && hw.l3_bytes == 16 << 20);
     assert_int_equal(hw.cliff_vectors, 24);
+    assert_true(tun_floor_ns(&hw, 1000, 8, true, 1) == 10);   /* arithmetic */
+    assert_true(tun_floor_ns(&hw, 10, 1000, true, 1) == 100); /* memory */
+    assert_true(tun_floor_ns(&hw, 10, 1000, false, 1) < 100); /* a cache holds it */
+    assert_true(tun_floor_ns(&hw, 1000, 8, true, 64) >= 1000 / MAX(hw.fma_gflops[1], 100));
     assert_int_equal(tun_profile_with(NULL, &cache, FMT_ISA_V4, false, &kept, NULL), RTX_OK);
     assert_memory_equal(&hw, &kept, sizeof hw);
     assert_int_equal(tun_profile_with(NULL, &cache, FMT_ISA_V3, false, &kept, NULL), RTX_NOT_FOUND);
