@@ -85,7 +85,6 @@ typedef struct run_context {
 typedef struct run_place {
     bool temps;
     _Atomic(const uint8_t *) *moved; /* a value: its copy, NULL while it lies in the file */
-    uint8_t *listed;                 /* a value: in todo */
     uint32_t *todo, n_todo,
         at;                 /* constants that belong there, in order of use; how many have moved */
     uint64_t bytes, copied; /* of all; of the one at hand */

@@ -159,7 +159,7 @@ RTX_MUST_CHECK rtx_status tun_profile(const char *cache, bool redo, tun_hw *out,
                                       rtx_err *err); /* ≤ 10 s when measured */
 void tun_profile_json(const tun_hw *hw, base_buf *out);
 hw_facts tun_hw_facts(const tun_hw *hw);
-/* Least time of a step on `threads` threads, ns: its arithmetic at the measured peak, or its bytes at the measured rate of what
+/* (tun_model.c) Least time of a step on `threads` threads, ns: its arithmetic at the measured peak, or its bytes at the measured rate of what
  * holds them (memory if it streams weights, else the nearest cache that they fit). 0 = the machine is not known. */
 double tun_floor_ns(const tun_hw *hw, double flops, double bytes, bool streams, int threads);
 

@@ -37,6 +37,17 @@ static double read_rate(const tun_hw *hw, double bytes)
     return hw->read_gbps[0];
 }
 
+double tun_floor_ns(const tun_hw *hw, double flops, double bytes, bool streams, int threads)
+{
+    if (hw->read_curve.n == 0 || !(hw->fma_gflops[0] > 0) || !(hw->read_gbps[0] > 0))
+        return 0;
+    double peak = MIN(threads * hw->fma_gflops[0], MAX(hw->fma_gflops[0], hw->fma_gflops[1])),
+           memory = MIN(threads * hw->read_gbps[0], MAX(hw->read_gbps[0], hw->read_gbps[1])),
+           near = read_rate(hw, bytes / threads),
+           rate = streams || near <= hw->read_gbps[0] ? memory : threads * near;
+    return MAX(flops / peak, bytes / rate);
+}
+
 static rates rates_of(const tun_hw *hw, fmt_isa isa)
 {
     double lanes = isa == FMT_ISA_V4 ? 16 : isa == FMT_ISA_V3 ? 8 : 4;

@@ -294,20 +294,6 @@ hw_facts tun_hw_facts(const tun_hw *hw)
                       .handoff_ns = hw->handoff_ns};
 }
 
-double tun_floor_ns(const tun_hw *hw, double flops, double bytes, bool streams, int threads)
-{
-    const tun_curve *c = &hw->read_curve;
-    int at = 0;
-    if (c->n == 0 || !(hw->fma_gflops[0] > 0) || !(hw->read_gbps[0] > 0))
-        return 0;
-    while (at + 1 < c->n && c->bytes[at] < bytes / threads)
-        at++;
-    double peak = MIN(threads * hw->fma_gflops[0], MAX(hw->fma_gflops[0], hw->fma_gflops[1])),
-           memory = MIN(threads * hw->read_gbps[0], MAX(hw->read_gbps[0], hw->read_gbps[1])),
-           rate = streams || at + 1 == c->n ? memory : threads * c->gbps[at];
-    return MAX(flops / peak, bytes / rate);
-}
-
 rtx_status tun_profile(const char *cache, bool redo, tun_hw *out, rtx_err *err)
 {
     fmt_isa isa;

@@ -45,6 +45,8 @@ uint32_t worker_time(const worker_kernel *k, const fmt_work_req *req, worker_scr
                      fmt_work_rep *rep);
 uint32_t worker_probe(const fmt_work_req *req, fmt_work_rep *rep);
 
-void *worker_pages(size_t bytes); /* fresh private memory, or NULL */
+#define LARGE_PAGE ((size_t)2 << 20)
+/* Fresh private memory, or NULL; on large pages from one of them on, as programs use them (run_place.c). */
+void *worker_pages(size_t bytes);
 
 #endif

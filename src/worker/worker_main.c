@@ -24,9 +24,6 @@
 
 static size_t page_up(size_t n) { return (n + FMT_WORK_PAGE - 1) / FMT_WORK_PAGE * FMT_WORK_PAGE; }
 
-#define LARGE_PAGE ((size_t)2 << 20)
-
-/* From one large page on they are used, as programs use them (run_place.c). */
 void *worker_pages(size_t bytes)
 {
     size_t more = bytes < LARGE_PAGE ? 0 : LARGE_PAGE;

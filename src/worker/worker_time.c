@@ -13,7 +13,6 @@
 #define NEAR_COPIES  4
 #define SETS         128 /* operand sets prepared before the clock starts */
 #define BLOCK        ((size_t)1 << 18)
-#define LARGE_PAGE   ((size_t)2 << 20)        /* see run_place.c */
 #define SKEW         ((size_t)68 << 10 | 320) /* operands do not begin in the same sets of a cache */
 
 /* ---- arenas ---- */
