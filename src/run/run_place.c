@@ -4,7 +4,7 @@
  *            tables when weights stream past. MiniLM at 16 tokens on one thread, Zen 4: 3.35 ms on small pages, 3.22 so
  *   weights  stay in the mapped file until the program has run once, so that opening and the first result are not slower. Then
  *            runs copy them piece by piece, in the order in which steps read them, in 1/32 of their time; the file's pages
- *            are given back. Half a second to a second for 40 MB, most of it until the system has found large pages
+ *            are given back. 12 MB a second of running on a virtual machine whose host must find the memory first
  *   threads  one thread copies at a time, others go on; a context points to what had arrived when it last looked
  *   failure  of an allocation, or a system without large pages: the weights stay in the file */
 #include "run_program.h"
