@@ -73,6 +73,9 @@ RTX_API RTX_MUST_CHECK rtx_status rtx_program_run(rtx_program *p, const rtx_tens
                                                   size_t n_inputs, rtx_tensor *outputs,
                                                   size_t n_outputs, int threads, rtx_err *err);
 
+/* 1 once no weights are left to move: from then on runs cost what they will go on costing. 0 before. Benchmarks wait for it. */
+RTX_API int rtx_program_settled(const rtx_program *p);
+
 /* Manifest (JSON) of the bundle; borrowed. */
 RTX_API const char *rtx_program_manifest(const rtx_program *p);
 /* "0.1.0 (commit abc1234), isa v4" */

@@ -70,6 +70,7 @@ def _declare(lib):
         "rtx_program_output": (ctypes.c_int, [void, size, ctypes.POINTER(Port), err]),
         "rtx_program_shapes": (ctypes.c_int, [void, tensors, size, tensors, size, err]),
         "rtx_program_run": (ctypes.c_int, [void, tensors, size, tensors, size, ctypes.c_int, err]),
+        "rtx_program_settled": (ctypes.c_int, [void]),
         "rtx_program_manifest": (text, [void]),
         # librtx only
         "rtx_compile": (ctypes.c_int, [text, text, text, ctypes.POINTER(void), err]),

@@ -94,6 +94,12 @@ class Program:
         with self._use() as handle:
             return json.loads(_native.lib.rtx_program_manifest(handle).decode() or "{}")
 
+    @property
+    def settled(self):
+        """True once no weights are left to move to large pages: runs then cost what they will go on costing."""
+        with self._use() as handle:
+            return bool(_native.lib.rtx_program_settled(handle))
+
     # ---- run ----
 
     def run(self, inputs, out=None, threads=None):

@@ -80,6 +80,11 @@ const uint8_t *run_place_const(run_place *w, const fmt_plan *plan, uint32_t valu
     return at ? at : plan->consts + plan->values[value].offset;
 }
 
+bool run_place_settled(const run_place *w)
+{
+    return w->n_todo == 0 || atomic_load_explicit(&w->idle, memory_order_relaxed);
+}
+
 /* Copy the next piece; called by the one thread that holds `busy`. */
 static void move_piece(run_place *w, const fmt_plan *plan, const base_map *file)
 {
@@ -113,8 +118,7 @@ static void move_piece(run_place *w, const fmt_plan *plan, const base_map *file)
 
 void run_place_more(run_place *w, const fmt_plan *plan, const base_map *file, uint64_t run_ns)
 {
-    if (w->n_todo == 0 || atomic_load_explicit(&w->idle, memory_order_relaxed) ||
-        atomic_exchange_explicit(&w->busy, true, memory_order_acquire))
+    if (run_place_settled(w) || atomic_exchange_explicit(&w->busy, true, memory_order_acquire))
         return;
     if (w->started) { /* not after the first run: someone may wait for its result only */
         w->credit_ns += (int64_t)(run_ns / MOVE_SHARE);

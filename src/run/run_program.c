@@ -278,6 +278,7 @@ rtx_status rtx_program_output(const rtx_program *p, size_t i, rtx_port *out, rtx
     return RTX_OK;
 }
 
+int rtx_program_settled(const rtx_program *p) { return run_place_settled(&p->place); }
 const char *rtx_program_manifest(const rtx_program *p) { return p->manifest; }
 const run_verdict *run_program_verdict(const rtx_program *p) { return &p->verdict; }
 const fmt_bundle *run_program_bundle(const rtx_program *p) { return &p->bundle; }

@@ -154,6 +154,8 @@ uint64_t run_place_room(const run_place *w, uint64_t bytes);
 uint8_t *run_place_temps(const run_place *w, uint8_t *block, uint64_t bytes);
 /* Where constant `value` lies now. It may lie elsewhere after the next generation, and stays readable here. */
 const uint8_t *run_place_const(run_place *w, const fmt_plan *plan, uint32_t value);
+/* Nothing is left to move. */
+bool run_place_settled(const run_place *w);
 /* After a run that took run_ns: move the next piece, from the second run on, as long as that takes little of the time. */
 void run_place_more(run_place *w, const fmt_plan *plan, const base_map *file, uint64_t run_ns);
 

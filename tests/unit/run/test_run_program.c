@@ -358,14 +358,16 @@ static void test_weights_move(void **state)
     }
     rtx_program *p = open_streamed(true);
     p->place.credit_ns = INT64_MAX / 2;             /* as fast as may be */
+    assert_false(rtx_program_settled(p));
     assert_int_equal(runs_until_moved(p, 100), 20); /* none by the first, then 19 pieces */
-    assert_true(p->place.idle);
+    assert_true(rtx_program_settled(p));
     assert_ptr_equal(p->place.moved[W_VALUE], p->place.to - (STREAM_BYTES + FIX_K * FIX_N * 4));
     assert_memory_equal(p->place.moved[W_VALUE], p->plan->consts, STREAM_BYTES);
     assert_int_equal(runs_until_moved(p, 3), 1);
     rtx_program_close(p);
 
     p = open_streamed(false);
+    assert_true(rtx_program_settled(p));
     assert_int_equal(runs_until_moved(p, 10), 10);
     rtx_program_close(p);
 
