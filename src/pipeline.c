@@ -304,9 +304,10 @@ rtx_status pipe_tune_run(const lower_result *low, const pipe_options *o, pipe_tu
     for (uint32_t i = 0; i < out->n; i++)
         for (uint32_t k = 0; k < out->items[i].n_points; k++)
             if (out->items[i].result.picks[k].kernel >= out->items[i].result.n_kernels)
-                return FAIL(err, UNSUPPORTED, "no candidate for %s was accepted%s%s",
-                            fmt_str_get(low->plan, low->slots[i].name),
-                            report->stopped[0] ? "; " : "", report->stopped);
+                return report->stopped[0]
+                           ? FAIL(err, UNSUPPORTED, "%s", report->stopped)
+                           : FAIL(err, UNSUPPORTED, "no candidate for node '%s' was accepted",
+                                  fmt_str_get(low->plan, low->slots[i].name));
     if (report->stopped[0])
         base_warn("tuning stopped: %s", report->stopped);
     return RTX_OK;

@@ -84,6 +84,8 @@ static rtx_status read_slots(retune *r, rtx_err *err)
 {
     fmt_plan *p = r->twin.plan[0];
     r->low.plan = p;
+    p->n_rows = p->n_kernels = 0;
+    TRY(fmt_plan_trim(p, err));
     TRY_ALLOC(r->low.slots = base_zalloc_array(BASE_TAG_CLI, p->n_slots + 1, sizeof *r->low.slots),
               err);
     r->low.n_slots = p->n_slots;
@@ -104,7 +106,6 @@ static rtx_status read_slots(retune *r, rtx_err *err)
         for (uint32_t k = 0; k < s->n_sym; k++)
             s->sym[k] = p->args[st->arg + k];
     }
-    p->n_rows = p->n_kernels = 0;
     return RTX_OK;
 }
 

@@ -90,6 +90,38 @@ fmt_str fmt_plan_str(fmt_plan *p, const char *s)
     return id;
 }
 
+rtx_status fmt_plan_trim(fmt_plan *p, rtx_err *err)
+{
+    base_buf had = p->strs;
+    base_buf_init(&p->strs, BASE_TAG_FORMAT, INT32_MAX);
+    base_buf_put(&p->strs, "", 1);
+    base_free(p->intern);
+    p->intern = NULL;
+    p->n_intern = p->intern_cap = 0;
+#define KEEP(field)                                                                                \
+    if ((field) < had.len)                                                                         \
+        (field) = fmt_plan_str(p, had.data + (field));
+    for (uint32_t i = 0; i < p->n_steps; i++)
+        KEEP(p->steps[i].name)
+    for (uint32_t i = 0; i < p->n_slots; i++)
+        KEEP(p->slots[i].problem)
+    for (uint32_t i = 0; i < p->n_inputs; i++)
+        KEEP(p->inputs[i].name)
+    for (uint32_t i = 0; i < p->n_outputs; i++)
+        KEEP(p->outputs[i].name)
+    for (uint32_t i = 0; i < p->n_kernels; i++) {
+        fmt_kernel *k = &p->kernels[i];
+        KEEP(k->name)
+        KEEP(k->templ)
+        KEEP(k->params)
+        KEEP(k->source)
+        KEEP(k->flags)
+    }
+#undef KEEP
+    base_buf_done(&had);
+    return fmt_plan_ok(p, err);
+}
+
 /* ---- tables ---- */
 
 bool fmt_plan_reserve(fmt_plan *p, fmt_table_id table, uint32_t more)

@@ -117,6 +117,8 @@ fmt_plan_new(fmt_dims *dims_taken); /* NULL = out of memory (dims then still the
 void fmt_plan_free(fmt_plan *p);    /* frees dims and arrays; consts and code are borrowed */
 rtx_status fmt_plan_ok(const fmt_plan *p, rtx_err *err);
 fmt_str fmt_plan_str(fmt_plan *p, const char *s); /* interned append; 0 for "" or failure */
+/* Drop the strings that no record names: of kernels that were taken out. Ids change. */
+RTX_MUST_CHECK rtx_status fmt_plan_trim(fmt_plan *p, rtx_err *err);
 static inline const char *fmt_str_get(const fmt_plan *p, fmt_str s)
 {
     return s < p->strs.len ? p->strs.data + s : "";

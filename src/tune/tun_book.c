@@ -323,6 +323,8 @@ static void put_verdict(base_buf *b, const tun_spot *p, uint32_t v, double ns)
     char text[520];
     if (v == p->winner)
         snprintf(text, sizeof text, "winner");
+    else if (p->job->state[v] == TUN_BAD && c->why.code == RTX_CANCELLED)
+        snprintf(text, sizeof text, "not timed: %s", c->why.text);
     else if (p->job->state[v] == TUN_BAD)
         snprintf(text, sizeof text, "rejected: %s", c->why.text);
     else if (ns > 0 && ns <= p->ns)

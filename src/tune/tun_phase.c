@@ -5,6 +5,8 @@
 #define UNIT_KERNELS                                                                               \
     8 /* kernels of one problem in a compilation unit: 50-75 ms, then 8-15 ms each */
 #define MUST_KERNELS 2 /* of a problem, compiled whatever the budget */
+#define COMPILE_SHARE                                                                              \
+    0.6 /* of the budget: compilations that begin later get no candidate timed in time */
 #define SCREEN_NS    UINT64_C(1000000)
 #define CONFIRM_NS   UINT64_C(2000000)
 #define DROP         3.0  /* a screened candidate this much slower is not timed at larger sizes */
@@ -33,9 +35,12 @@ rtx_status tun_tick(tun_session *s, const char *stage, const char *op, uint32_t 
     return RTX_OK;
 }
 
+/* Out of the search: with a reason that counts against it, or because the time to compile it ran out. */
 static void reject(tun_session *s, tun_job *j, uint32_t v)
 {
     j->state[v] = TUN_BAD;
+    if (j->cands[v].why.code == RTX_CANCELLED)
+        return;
     s->report->rejected++;
     tun_book_bad_put(s, j, &j->cands[v]);
     j->why = j->cands[v].why;
@@ -98,7 +103,7 @@ static rtx_status compile_batches(tun_session *s, batch *batches, uint32_t n, bo
         bool rendered = render(s, &batches[i], &batches[i].err) == RTX_OK;
         units[i].text = rendered ? batches[i].text.data : "#error not rendered\n";
     }
-    uint64_t limit = base_now_ns() + (uint64_t)(s->budget_s * 1e9);
+    uint64_t limit = s->start_ns + (uint64_t)(COMPILE_SHARE * s->budget_s * 1e9);
     status = tun_cc_run(&s->cc, units, n, MIN(s->hw.cores, 8), limit, s->opt->cancel, err);
     for (uint32_t i = 0; i < n; i++) {
         batch *b = &batches[i];

@@ -12,6 +12,7 @@
 #define FIRST_ANCHOR 11 /* candidates of the first round: eight must survive */
 #define FIRST_OTHER  5
 #define MOVES        4 /* candidates of each later round, anchors only */
+#define MORE_UNTIL   0.40 /* of the budget: no new candidates after */
 #define GAIN_LEAST   0.01
 
 /* ---- setting up ---- */
@@ -413,10 +414,11 @@ static rtx_status search(tun_session *s, rtx_err *err)
     TRY(room_for_samples(s, err));
     (void)propose(s, true);
     TRY(try_candidates(s, err));
-    for (int again = 0; again < 3 && fill_up(s); again++)
+    for (int again = 0; again < 3 && tun_elapsed(s) < MORE_UNTIL * s->budget_s && fill_up(s);
+         again++)
         TRY(try_candidates(s, err));
     uint32_t rounds = s->opt->mode == TUN_FULL ? 1000 : 1;
-    for (uint32_t r = 0; r < rounds && tun_elapsed(s) < 0.40 * s->budget_s; r++) {
+    for (uint32_t r = 0; r < rounds && tun_elapsed(s) < MORE_UNTIL * s->budget_s; r++) {
         double before = standing(s);
         tun_phase_scores(s);
         if (!propose(s, false))
@@ -545,19 +547,17 @@ static rtx_status finish(tun_session *s, const rtx_err *trouble, rtx_err *err)
 /* Search for what is missing; trouble with tools leaves what the cache had and says why. */
 static rtx_status search_missing(tun_session *s, rtx_err *trouble, rtx_err *err)
 {
-    if (!s->have_cc) {
-        *trouble = s->cc_why;
-        return RTX_OK;
-    }
     const bool known = s->known;
     const hw_facts before = s->facts;
     bool missing = true;
-    rtx_status status = open_tools(s, trouble);
+    rtx_status status = s->have_cc ? open_tools(s, trouble) : s->cc_why.code;
+    if (!s->have_cc)
+        *trouble = s->cc_why;
     if (status == RTX_OK && !same_facts(known ? &before : NULL, &s->facts, s->opt->isa))
         status = look_up_again(s, &missing, trouble);
     if (status == RTX_OK && missing)
         status = search(s, trouble);
-    if (status == RTX_COMPILE || status == RTX_NOT_FOUND || status == RTX_UNSUPPORTED ||
+    if (!s->have_cc || status == RTX_COMPILE || status == RTX_NOT_FOUND || status == RTX_UNSUPPORTED ||
         status == RTX_IO) {
         snprintf(s->report->stopped, sizeof s->report->stopped, "%s: %.180s",
                  rtx_status_text(status), trouble->text);

@@ -73,6 +73,40 @@ static void test_strings(void **state)
     fmt_plan_free(p);
 }
 
+/* Kernels are taken out and put back, as tuning again does: the plan must not grow. */
+static void test_trim(void **state)
+{
+    (void)state;
+    fmt_plan *p = make(), *as_made = make();
+    AUTO_BUF base_buf before, after;
+    write_plan(p, &before);
+    for (int round = 0; round < 3; round++) {
+        uint32_t n = p->n_kernels;
+        size_t len = p->strs.len;
+        p->n_kernels = 0;
+        assert_int_equal(fmt_plan_trim(p, NULL), RTX_OK);
+        assert_true(p->strs.len < len);
+        assert_string_equal(fmt_str_get(p, p->steps[1].name), "Gather_1");
+        for (uint32_t i = 0; i < n; i++) {
+            fmt_kernel k = as_made->kernels[i];
+            k.name = fmt_plan_str(p, fmt_str_get(as_made, k.name));
+            k.templ = fmt_plan_str(p, fmt_str_get(as_made, k.templ));
+            k.params = fmt_plan_str(p, fmt_str_get(as_made, k.params));
+            k.source = fmt_plan_str(p, fmt_str_get(as_made, k.source));
+            k.flags = fmt_plan_str(p, fmt_str_get(as_made, k.flags));
+            assert_int_equal(fmt_plan_add_kernel(p, &k), i);
+        }
+    }
+    assert_int_equal(fmt_plan_trim(p, NULL), RTX_OK);
+    write_plan(p, &after);
+    assert_int_equal(after.len, before.len);
+    base_alloc_fail_at(0);
+    assert_int_equal(fmt_plan_trim(p, NULL), RTX_NOMEM);
+    base_alloc_fail_at(-1);
+    fmt_plan_free(p);
+    fmt_plan_free(as_made);
+}
+
 /* The rule as its contract words it, over lists of distinct sizes. */
 static const fmt_row *pick_by_book(const fmt_plan *p, const fmt_slot *s, fmt_isa isa, int threads,
                                    const int64_t measure[2])
@@ -268,8 +302,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_round_trip), cmocka_unit_test(test_strings),
-        cmocka_unit_test(test_pick),       cmocka_unit_test(test_lies),
-        cmocka_unit_test(test_damage),     cmocka_unit_test(test_failed_allocations),
+        cmocka_unit_test(test_trim),       cmocka_unit_test(test_pick),
+        cmocka_unit_test(test_lies),       cmocka_unit_test(test_damage),
+        cmocka_unit_test(test_failed_allocations),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,6 @@
-/* The profile on a machine made of a table: best of rounds, outdated profiles, unreal ones; and which facts enter a key. */
+/* The profile on a machine made of a table: best of rounds, outdated profiles, unreal ones; which facts enter a key; and what
+ * a kept choice depends on. */
+#include "dev_cpu.h"
 #include "tun_session.h"
 #include "tune_fixture.h"
 #include <setjmp.h>
@@ -11,6 +13,7 @@ typedef struct machine {
     double fma, memory; /* of an undisturbed sample */
     double slow[8];     /* factors on the following sentinels, 0 = 1 */
     uint32_t asked, fma_asked;
+    int cliff; /* the last of the table's entries at full speed, 0 = 5 */
 } machine;
 
 static uint64_t ticks;
@@ -46,7 +49,7 @@ static rtx_status answer(void *ctx, fmt_work_probe what, int64_t a, int64_t b, f
         break;
     case FMT_PROBE_CLIFF:
         for (int i = 0; i < TUN_CLIFFS; i++)
-            out->value[i] = i <= 5 ? 100 : 50;
+            out->value[i] = i <= (m->cliff ? m->cliff : 5) ? 100 : 50;
         break;
     default:
         out->value[0] = 100;
@@ -227,6 +230,46 @@ static void keys_hold_what_was_read(void **state)
     syn_problem_free(add);
 }
 
+/* ---- choices ---- */
+
+static bool has_choice(const tun_options *o, const char *question)
+{
+    AUTO_FREE char *answer = tun_choice_get(o, question);
+    assert_true(answer == NULL || strcmp(answer, "[true]") == 0);
+    return answer != NULL;
+}
+
+static void a_choice_depends_on_question_search_and_machine(void **state)
+{
+    (void)state;
+    tun_cache here;
+    tun_hw hw;
+    machine m = {.fma = 100, .memory = 10}, other = {.fma = 100, .memory = 10, .cliff = 3};
+    tun_prober by = prober(&m), by_other = prober(&other);
+    tun_cache_open(&here, folder, dev_cpu_get()->name);
+    const tun_options usual_way = {.isa = FMT_ISA_V4, .cache = folder};
+    tun_choice_put(&usual_way, "q", "[true]"); /* of an unknown machine */
+    assert_true(has_choice(&usual_way, "q"));
+    assert_int_equal(tun_profile_with(&by, &here, FMT_ISA_V4, false, &hw, NULL), RTX_OK);
+    assert_false(has_choice(&usual_way, "q"));
+    tun_choice_put(&usual_way, "q", "[true]");
+    assert_true(has_choice(&usual_way, "q"));
+    assert_false(has_choice(&usual_way, "p"));
+    tun_options o[] = {usual_way, usual_way, usual_way, usual_way, usual_way};
+    o[0].isa = FMT_ISA_V3;
+    o[1].mode = TUN_FULL;
+    o[2].deterministic = true;
+    o[3].strategy = "climb";
+    o[4].cache = "";
+    for (size_t i = 0; i < COUNT_OF(o); i++)
+        assert_false(has_choice(&o[i], "q"));
+    assert_int_equal(tun_profile_with(&by_other, &here, FMT_ISA_V4, true, &hw, NULL), RTX_OK);
+    assert_int_equal(hw.cliff_vectors, 16);
+    assert_false(has_choice(&usual_way, "q"));
+    assert_int_equal(tun_profile_with(&by, &here, FMT_ISA_V4, true, &hw, NULL), RTX_OK);
+    assert_true(has_choice(&usual_way, "q"));
+}
+
 int main(void)
 {
 #define CASE(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
@@ -234,6 +277,7 @@ int main(void)
         CASE(facts_are_the_best_of_rounds),       CASE(a_kept_profile_costs_one_sentinel),
         CASE(a_faster_machine_is_measured_again), CASE(a_disturbed_profile_is_measured_again),
         CASE(an_unreal_profile_is_not_kept),      cmocka_unit_test(keys_hold_what_was_read),
+        CASE(a_choice_depends_on_question_search_and_machine),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
