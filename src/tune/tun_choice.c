@@ -55,6 +55,7 @@ static void make_key(const tun_options *o, tun_cache *c, const char *question, t
     tun_key_add(k, "strategy", o->strategy ? o->strategy : "bandit");
     tun_key_add(k, "variants hook", o->variants ? o->variants_name ? o->variants_name : "?" : "");
     tun_key_add(k, "class", o->deterministic ? "bit-stable only" : "any");
+    tun_key_add(k, "model", TUN_MODEL);
     tun_key_add(k, "measurement", TUN_POLICY);
     (void)tun_have_compiler(k->compiler, sizeof k->compiler, NULL);
 }

@@ -78,6 +78,12 @@ def test_editing_one_template_retunes_exactly_its_kernels(programs):
     assert made["cache_hits"] == made["cache_keys"] and not misses(kernels)
 
 
+def test_editing_an_expression_retunes_all(programs):
+    made, kernels = programs.compile("rtx-expression", "two.rtx", f"8,{N}")
+    assert made["cache_hits"] == 0 and made["cache_keys"] == len(kernels) == 6
+    assert all(k["cache"] == "miss: prelude and renderer differs" for k in kernels)
+
+
 def chosen(programs, program):
     """Parameters of the row kernels that the bundle holds, tuned here."""
     kernels = programs.call(program, "inspect", "f.rtxgc")["kernels"]
@@ -124,5 +130,6 @@ def test_want_of_time_is_no_rejection(programs):
     (programs.folder / "many.rtx").write_text("\n".join(["sym n 1..64", f"func @f({inputs}) {{", *lines, f"  return {outputs}", "}", ""]))
     made = programs.call("rtx", "compile", "many.rtx", "-o", "f.rtxgc", "--bucket", "n=8", "--threads", "1", "--cache", "c", "--budget", "0.01",
                          "--quiet")
-    assert made["rejected"] > 0
+    verdicts = [c["verdict"] for k in programs.call("rtx", "explain", "f.rtxgc")["kernels"] for c in k["candidates"]]
+    assert made["rejected"] == 0 and "not timed: no time left to compile" in verdicts
     assert not [f for f in programs.folder.glob("c/v*/*/bad/*") if b"no time left" in f.read_bytes()]

@@ -3,6 +3,7 @@
 
 usage: plant_table.py OUT.c ROOT EDIT [arguments of tools/kgen.py]
   edited     one more comment line in the body of row
+  expression one more comment line in the table of ops, where kernels take their expressions from
   slow       row does all its work REPEATS times: parameter SLOW, of which 1 is the only value
   unlisted   the same with SLOW=0, the fast one, in the list; the default and every seed stay slow
   wrong      the same, but SLOW=0 is fast because it leaves the first unit of work out
@@ -28,6 +29,10 @@ def comment(text):
     return once(text, RUN, "/* an edit */\n" + RUN)
 
 
+def comment_ops(text):
+    return text + "/* an edit */\n"
+
+
 def slow(values, fast_from="begin"):
     def change(text):
         text = once(text, "\n * @tol", f"\n * @param   SLOW 1 {{{values}}} 1 = all work {REPEATS} times\n * @tol")
@@ -44,6 +49,7 @@ def slow(values, fast_from="begin"):
 
 EDITS = {
     "edited": ("kernels/cpu/row.k.c", comment),
+    "expression": ("src/ir/ops.def", comment_ops),
     "slow": ("kernels/cpu/row.k.c", slow("1")),
     "unlisted": ("kernels/cpu/row.k.c", slow("0,1")),
     "wrong": ("kernels/cpu/row.k.c", slow("0,1", "K_MAX(begin, 1)")),
@@ -56,7 +62,7 @@ def main():
     name, change = EDITS[edit]
     with tempfile.TemporaryDirectory() as copy:
         copy = pathlib.Path(copy)
-        for folder in ("kernels", "src/synth"):
+        for folder in ("kernels", "src/ir", "src/synth"):
             shutil.copytree(root / folder, copy / folder)
         file = copy / name
         file.write_text(change(file.read_text()))

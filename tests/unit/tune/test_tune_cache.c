@@ -132,6 +132,36 @@ static void every_flip_and_cut_is_a_miss(void **state)
     assert_int_equal(warnings, 1);
 }
 
+/* An entry of another schema, whole by its own sum, is no entry of ours; nor is one in the folder of another schema. */
+static void other_schemas_are_ignored(void **state)
+{
+    box *b = *state;
+    enum { SCHEMA_AT = 8, SUM_AT = 40, SUM_BYTES = 32 };
+    char path[1024], why[64];
+    assert_int_equal(tun_cache_put(&b->c, TUN_PLAN, &b->k, payload, strlen(payload), &real),
+                     RTX_OK);
+    entry_of(&b->c, "plan", path, sizeof path);
+    AUTO_FREE char *entry = NULL;
+    size_t n;
+    assert_int_equal(base_read_file(path, 1 << 20, &entry, &n, NULL), RTX_OK);
+    static const int change[] = {1, -1, 0}; /* 0 proves that sealing is right */
+    for (size_t i = 0; i < COUNT_OF(change); i++) {
+        uint32_t schema = (uint32_t)(TUN_SCHEMA + change[i]);
+        memcpy(entry + SCHEMA_AT, &schema, sizeof schema);
+        memset(entry + SUM_AT, 0, SUM_BYTES);
+        base_sha256_sum sum = base_sha256_of(entry, n);
+        memcpy(entry + SUM_AT, sum.b, SUM_BYTES);
+        write_file(path, entry, n);
+        assert_int_equal(get(&b->c, &b->k, why, sizeof why), schema == TUN_SCHEMA);
+    }
+    char here[1024], there[1024];
+    snprintf(here, sizeof here, "%s/v%d", b->folder, TUN_SCHEMA);
+    snprintf(there, sizeof there, "%s/v%d", b->folder, TUN_SCHEMA + 1);
+    assert_int_equal(rename(here, there), 0);
+    tun_cache_open(&b->c, b->folder, "test cpu");
+    assert_false(get(&b->c, &b->k, why, sizeof why));
+}
+
 static void damaged_entries_go_to_quarantine(void **state)
 {
     box *b = *state;
@@ -319,6 +349,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CASE(what_was_put_is_got),
         CASE(every_flip_and_cut_is_a_miss),
+        CASE(other_schemas_are_ignored),
         CASE(damaged_entries_go_to_quarantine),
         CASE(keys_decide),
         CASE(unreal_results_are_not_kept),

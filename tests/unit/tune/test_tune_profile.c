@@ -270,6 +270,115 @@ static void a_choice_depends_on_question_search_and_machine(void **state)
     assert_true(has_choice(&usual_way, "q"));
 }
 
+/* ---- every field of a kernel's key ---- */
+
+typedef struct bed {
+    tun_options opt;
+    tun_session s;
+    tun_point point[2];
+    tun_item item;
+    tun_job j;
+    tun_spot spot;
+    syn_template templ;
+} bed;
+
+static size_t keep_all(void *ctx, const syn_problem *p, fmt_isa isa, syn_variant *list, size_t n,
+                       size_t cap)
+{
+    (void)ctx, (void)p, (void)isa, (void)list, (void)cap;
+    return n;
+}
+
+/* Each changes one thing; the field that then differs, NULL = it is no part of the key. */
+#define KEY_CHANGES(X)                                                                             \
+    X(size, b->point[0].sym[0] = 65, "size")                                                       \
+    X(threads, b->point[0].threads = 2, "threads")                                                 \
+    X(isa, b->opt.isa = FMT_ISA_V3, "isa")                                                         \
+    X(problem, b->j.problem = (char *)"other", "problem")                                          \
+    X(template, b->templ.name = "cpu/other", "template")                                           \
+    X(template_text, b->templ.sha256[31] ^= 1, "template text")                                    \
+    X(cpu, b->s.hw.cpu[0] = 'x', "cpu")                                                            \
+    X(cores, b->s.hw.cores = 3, "cores")                                                           \
+    X(l2, b->s.facts.l2_bytes *= 2, "L2")                                                          \
+    X(cliff, b->s.facts.cliff_vectors = 16, "CLIFF")                                               \
+    X(mode, b->opt.mode = TUN_FULL, "search")                                                      \
+    X(strategy, b->opt.strategy = "climb", "strategy")                                             \
+    X(static_rule, b->opt.static_rule = true, "variants hook")                                     \
+    X(hook, (b->opt.variants = keep_all, b->opt.variants_name = "pin a"), "variants hook")         \
+    X(deterministic, b->opt.deterministic = true, "class")                                         \
+    X(budget, b->opt.budget_s = 7, NULL)                                                           \
+    X(redo, b->opt.redo = true, NULL)                                                              \
+    X(cache, b->opt.cache = "elsewhere", NULL)                                                     \
+    X(quiet, b->opt.quiet = true, NULL)                                                            \
+    X(weight, b->point[0].weight = 9, NULL)                                                        \
+    X(points, b->j.n_spots = 1, NULL)                                                              \
+    X(l3, b->s.facts.l3_bytes *= 4, NULL)                                                          \
+    X(speed, b->s.facts.fma_gflops /= 2, NULL)
+#define KEY_CHANGE(name, what, field)                                                              \
+    static void change_##name(bed *b) { what; }
+KEY_CHANGES(KEY_CHANGE)
+static const struct key_change {
+    void (*change)(bed *b);
+    const char *field;
+} key_changes[] = {
+#define KEY_ROW(name, what, field) {change_##name, field},
+    KEY_CHANGES(KEY_ROW)};
+
+static void bed_key(syn_problem *p, void (*change)(bed *b), tun_key *out)
+{
+    static bed b;
+    memset(&b, 0, sizeof b);
+    const syn_template *templ;
+    assert_int_equal(syn_match(p, &templ, NULL), RTX_OK);
+    b.templ = *templ;
+    b.opt.isa = FMT_ISA_V4;
+    b.point[0] = (tun_point){.sym = {64}, .threads = 1};
+    b.item = (tun_item){.problem = p, .points = b.point, .n_points = 1};
+    b.j = (tun_job){.item = &b.item, .templ = &b.templ, .problem = (char *)"text", .n_spots = 1};
+    b.j.spots = &b.spot;
+    b.spot = (tun_spot){.job = &b.j, .point = b.point, .shape.n_sym = 1};
+    b.s = (tun_session){.opt = &b.opt, .known = true, .facts = usual};
+    b.s.hw.cores = 2;
+    strcpy(b.s.hw.cpu, "cpu");
+    if (change)
+        change(&b);
+    assert_int_equal(tun_book_keys(&b.s, &b.j, NULL), RTX_OK);
+    *out = b.spot.key;
+}
+
+static void each_field_alone_decides(void **state)
+{
+    (void)state;
+    syn_problem *gemm = fixture_gemm(64, 96, false, false);
+    tun_cache here;
+    tun_key k, other;
+    const tun_origin real = {true, true};
+    tun_cache_open(&here, folder, "cpu");
+    bed_key(gemm, NULL, &k);
+    assert_int_equal(tun_cache_put(&here, TUN_PLAN, &k, "pick", 4, &real), RTX_OK);
+    for (size_t i = 0; i < COUNT_OF(key_changes); i++) {
+        char why[96] = "", want[96];
+        AUTO_FREE char *data = NULL;
+        size_t n;
+        const char *field = key_changes[i].field;
+        bed_key(gemm, key_changes[i].change, &other);
+        bool same = strcmp(k.text.data, other.text.data) == 0;
+        assert_int_equal(same, field == NULL);
+        bool got = tun_cache_get(&here, TUN_PLAN, &other, &data, &n, why, sizeof why);
+        assert_int_equal(got, field == NULL);
+        snprintf(want, sizeof want, "miss: %s differs", field ? field : "");
+        if (!got && strcmp(why, "miss") != 0) /* an identity of its own finds no entry to compare */
+            assert_string_equal(why, want);
+        tun_key_done(&other);
+    }
+    const char *const told[] = {"prelude and renderer=", "flags=",   "kernel interface=",
+                                "model=",                "buckets=", "measurement="};
+    for (size_t i = 0; i < COUNT_OF(told); i++)
+        assert_non_null(strstr(k.text.data, told[i]));
+    tun_key_done(&k);
+    syn_problem_free(gemm);
+}
+
 int main(void)
 {
 #define CASE(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
@@ -277,7 +386,7 @@ int main(void)
         CASE(facts_are_the_best_of_rounds),       CASE(a_kept_profile_costs_one_sentinel),
         CASE(a_faster_machine_is_measured_again), CASE(a_disturbed_profile_is_measured_again),
         CASE(an_unreal_profile_is_not_kept),      cmocka_unit_test(keys_hold_what_was_read),
-        CASE(a_choice_depends_on_question_search_and_machine),
+        CASE(a_choice_depends_on_question_search_and_machine), CASE(each_field_alone_decides),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
