@@ -185,8 +185,99 @@ static void each_plant_is_rejected(void **state)
     base_free(cache);
 }
 
+/* ---- right at every size that candidates are validated at, wrong above ---- */
+
+#define GOOD_ROWS "400"
+static syn_template late;
+
+/* The real product, and one to the first column of each row past GOOD_ROWS. */
+static bool make_late(void)
+{
+    static const char run[] = "void K_FN(run)(const k_call *c, int64_t begin, int64_t end)",
+                      more[] =
+                          "\n{\n    const int64_t *arg = c->arg;\n    K_FN(once)(c, begin, end);\n"
+                          "    for (int64_t m = " GOOD_ROWS "; m < DIM_M && end > begin; m++)\n"
+                          "        ((float *)c->buf[C_IDX])[m * C_M] += 1.0f;\n}\n";
+    size_t n, i = 0;
+    const syn_template *all = syn_template_table(&n);
+    while (i < n && strcmp(all[i].name, "cpu/gemm") != 0)
+        i++;
+    const char *at = i < n ? strstr(all[i].text, run) : NULL;
+    if (!at)
+        return false;
+    size_t bytes = strlen(all[i].text) + sizeof run + sizeof more + 64;
+    char *text = base_alloc(BASE_TAG_TUNE, bytes);
+    snprintf(text, bytes,
+             "%.*sstatic void K_FN(once)(const k_call *c, int64_t begin, int64_t end)%s%s%s",
+             (int)(at - all[i].text), all[i].text, at + sizeof run - 1, run, more);
+    late = all[i];
+    late.file = "tests/plant/late";
+    late.text = text;
+    late.text_bytes = strlen(text);
+    memcpy(late.sha256, base_sha256_of(text, late.text_bytes).b, 32);
+    return true;
+}
+
+/* The real template as it never is fast, and the planted one as it is. */
+static size_t only_late_is_fast(void *ctx, const syn_problem *p, fmt_isa isa, syn_variant *list,
+                                size_t n, size_t cap)
+{
+    (void)ctx, (void)p, (void)isa, (void)cap;
+    syn_variant slow = list[0];
+    bool found = false;
+    for (size_t i = 0; i < n; i++) /* one row and one panel: a single chain of sums */
+        if (list[i].value[0] == 1 && list[i].value[1] == 1 && !found) {
+            slow = list[i];
+            found = true;
+        }
+    list[1] = list[0];
+    list[1].templ = &late;
+    list[0] = slow;
+    return 2;
+}
+
+static void a_winner_is_checked_at_its_largest_size(void **state)
+{
+    (void)state;
+    rtx_err err = {0};
+    if (!tun_have_compiler(NULL, 0, &err)) {
+        print_message("no compiler: %s\n", err.text);
+        skip();
+    }
+    assert_true(make_late());
+    char *cache = fixture_folder();
+    syn_problem *p = fixture_gemm(384, 512, false, false);
+    tun_point points[] = {{{200}, 1, 1}, {{512}, 1, 1}};
+    tun_item item = {.problem = p, .points = points, .n_points = 2};
+    tun_report report;
+    fmt_isa isa;
+    assert_int_equal(dev_isa_allowed(&isa, NULL), RTX_OK);
+    tun_options opt = {.isa = isa,
+                       .cache = cache,
+                       .variants = only_late_is_fast,
+                       .variants_name = "late",
+                       .strategy = "exhaustive"};
+    if (tun_run(&item, 1, &opt, &report, &err) != RTX_OK)
+        fail_msg("%s", err.text);
+    const char *at = strstr(item.result.evidence, "tests/plant/late");
+    assert_non_null(at);
+    const char *v = strstr(at, "\"verdict\":\"") + 11;
+    if (strncmp(v, "rejected: ", 10) != 0 || !strstr(v, "off by"))
+        fail_msg("late: %.200s", v);
+    for (uint32_t k = 0; k < 2; k++) {
+        assert_int_not_equal(item.result.picks[k].kernel, FMT_NONE);
+        assert_ptr_not_equal(item.result.kernels[item.result.picks[k].kernel].variant.templ, &late);
+    }
+    tun_result_done(&item.result);
+    syn_problem_free(p);
+    base_free((void *)(uintptr_t)late.text);
+    fixture_remove(cache);
+    base_free(cache);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(each_plant_is_rejected)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(each_plant_is_rejected),
+                                       cmocka_unit_test(a_winner_is_checked_at_its_largest_size)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
