@@ -25,6 +25,7 @@ typedef struct tun_worker {
     uint8_t *mem;          /* the shared memory file */
     size_t mem_bytes;
     uint32_t respawns; /* deaths and timeouts so far */
+    uint32_t killed;   /* of them from outside: nobody's fault here */
 } tun_worker;
 
 #define TUN_WORKER_MEM ((size_t)2 << 30) /* address space; pages exist once touched */

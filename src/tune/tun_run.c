@@ -541,6 +541,10 @@ static rtx_status finish(tun_session *s, const rtx_err *trouble, rtx_err *err)
     tun_lap(s, &s->report->other_s);
     s->report->wall_s = tun_elapsed(s);
     s->report->warnings += s->cache.warned && !s->report->warnings;
+    if (s->worker.killed && !s->report->warnings && !s->opt->quiet) {
+        base_warn("rtx-worker was killed from outside (%u times) and started again", s->worker.killed);
+        s->report->warnings++;
+    }
     return RTX_OK;
 }
 

@@ -198,6 +198,7 @@ static rtx_status lost(tun_worker *w, bool overdue, double limit_s, rtx_err *err
     if (WIFEXITED(status))
         return FAIL(err, DEVICE, "crashed: it ended the worker with exit code %d",
                     WEXITSTATUS(status));
+    w->killed++;
     return FAIL(err, IO,
                 "the worker was killed from outside"); /* no verdict: the caller asks again */
 }
