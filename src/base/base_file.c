@@ -179,16 +179,29 @@ static rtx_status sync_folder(const char *path, const char *folder, rtx_err *err
     return RTX_OK;
 }
 
-static rtx_status write_temp(const char *temp, const base_part *parts, size_t n_parts, rtx_err *err)
+static rtx_status fail_temp(const char *path, const char *folder, rtx_err *err)
+{
+    int e = errno;
+    if (!*folder)
+        folder = ".";
+    if (e == ENOENT || e == ENOTDIR)
+        return FAIL(err, NOT_FOUND, "%s: cannot make a file in folder %s: %s", path, folder,
+                    strerror(e));
+    return FAIL(err, IO, "%s: cannot make a file in folder %s: %s", path, folder, strerror(e));
+}
+
+/* Messages name path, which the user knows, not temp. */
+static rtx_status write_temp(const char *temp, const char *path, const char *folder,
+                             const base_part *parts, size_t n_parts, rtx_err *err)
 {
     /* 0666 under the umask, as a plain open by the user would give; mkstemp would force 0600 */
     AUTO_FD int fd = open(temp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
     if (fd < 0)
-        return fail_open(err, temp);
+        return fail_temp(path, folder, err);
     for (size_t i = 0; i < n_parts; i++)
-        TRY(write_all(fd, temp, &parts[i], err));
+        TRY(write_all(fd, path, &parts[i], err));
     if (fsync(fd) != 0)
-        return FAIL(err, IO, "%s: cannot sync: %s", temp, strerror(errno));
+        return FAIL(err, IO, "%s: cannot sync: %s", path, strerror(errno));
     return RTX_OK;
 }
 
@@ -209,7 +222,7 @@ rtx_status base_publish(const char *path, const base_part *parts, size_t n_parts
     if (!folder)
         return FAIL(err, NOMEM, "out of memory");
     folder[folder_len(path)] = '\0';
-    rtx_status status = write_temp(temp.data, parts, n_parts, err);
+    rtx_status status = write_temp(temp.data, path, folder, parts, n_parts, err);
     if (status == RTX_OK && rename(temp.data, path) != 0)
         status = FAIL(err, IO, "%s: cannot rename into place: %s", path, strerror(errno));
     if (status != RTX_OK) {
