@@ -202,7 +202,7 @@ static rtx_status list_regions(search *s, bool *out_known, rtx_err *err)
     qsort(s->regions, s->n_regions, sizeof *s->regions, costliest_first);
     for (uint32_t i = 0; i < s->n_regions; i++) {
         region *r = &s->regions[i];
-        r->saves /= MAX(r->ns, 1);
+        r->saves = MIN(r->saves / MAX(r->ns, 1), 1);
         r->bound /= MAX(all, 1);
         r->why = r->saves >= PASS_COST_CLEAR ? "clear: fusing saves much"
                  : r->bound < 1 - TIE        ? "clear: cutting cannot save enough"

@@ -73,10 +73,23 @@ static rtx_status find_sym(const fmt_dims *d, const pipe_sizes *s, const char *f
                            rtx_err *err)
 {
     *out = fmt_sym_find(d, s->name, strlen(s->name));
-    if (*out == UINT32_MAX)
-        return FAIL(err, INVALID,
-                    "%s names %s, which is no free size of the model; `rtx inspect` lists them",
-                    flag, s->name);
+    if (*out == UINT32_MAX) {
+        char names[256] = "";
+        for (uint32_t i = 0, n = 0; i < fmt_sym_count(d) && n < sizeof names; i++) {
+            const fmt_sym *free = fmt_sym_get(d, i);
+            if (free->lo < free->hi)
+                n += (uint32_t)snprintf(names + n, sizeof names - n, "%s%s", n ? ", " : "",
+                                        free->name);
+        }
+        return FAIL(err, INVALID, "%s names %s, which is no free size of the model; it has %s",
+                    flag, s->name, *names ? names : "none");
+    }
+    const fmt_sym *range = fmt_sym_get(d, *out);
+    for (int i = 0; strcmp(flag, "--bucket") == 0 && i < s->n; i++)
+        if (s->value[i] < range->lo || s->value[i] > range->hi)
+            return FAIL(err, INVALID, "--bucket %s=%lld lies outside its range, %lld to %lld",
+                        s->name, (long long)s->value[i], (long long)range->lo,
+                        (long long)range->hi);
     return RTX_OK;
 }
 
