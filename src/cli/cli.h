@@ -16,7 +16,8 @@ typedef enum cli_kind {
     CLI_SECONDS, /* number above 0 */
     CLI_BYTES,   /* integer with an optional K, M or G */
     CLI_CHOICE,  /* one of the words of `arg`, separated by | */
-    CLI_FILE_OPT /* value may be missing: taken only after =, or if the next word is - or ends in .json */
+    CLI_READS,   /* file that is read, or NAME=FILE; - is standard input */
+    CLI_FILE_OPT /* value may be missing: taken after =, or if the next word is - or ends in .json, or is no other word */
 } cli_kind;
 
 typedef struct cli_option {
@@ -52,7 +53,7 @@ typedef const cli_option *(*cli_more_fn)(const char *name, size_t len);
 typedef struct cli_command {
     const char *name, *doc;
     const char *usage; /* words after the name */
-    const char *text;  /* paragraphs of the help, at most 100 columns */
+    const char *text;  /* of the help: a line is a paragraph and is wrapped, unless it fits */
     const cli_option *options;
     size_t n_options;
     int min_pos, max_pos;
@@ -111,14 +112,14 @@ RTX_MUST_CHECK rtx_status cli_sizes(cli_args *a, const char *option, const char 
                                     pipe_sizes *out, rtx_err *err);
 
 /* Options that say how a model is compiled, with their reading. */
-#define CLI_MODEL_OPTIONS                                                                            \
+#define CLI_MODEL_OPTIONS(tuning)                                                                    \
     {"shape", 0, CLI_TEXT, true, "NAME=1x128", "fix the shape of an input"},                         \
         {"bucket", 0, CLI_TEXT, true, "SYM=32,64", "sizes of a symbol to tune at"},                  \
         {"bound", 0, CLI_TEXT, true, "SYM=1:2048", "range of a symbol; beyond it a run is refused"}, \
         {"threads", 0,     CLI_TEXT,                                                                 \
          false,     "1,2", "thread counts to tune for (default: 1 and all CPUs)"},                   \
         {"precision", 0, CLI_TEXT, false, "fp32", "arithmetic; only fp32 in this version"},          \
-        {"tune", 0, CLI_CHOICE, false, "off|quick|full", "how much to measure (default quick)"},     \
+        {"tune", 0, CLI_CHOICE, false, tuning, "how much to measure (default quick)"},               \
         {"budget", 0, CLI_SECONDS, false, "SECONDS", "time for tuning (default 100 with quick)"},    \
         {"deterministic", 0,    CLI_FLAG,                                                            \
          false,           NULL, "use only kernels whose results repeat bit for bit"},                \
@@ -146,10 +147,14 @@ void cli_progress(void *ctx, const tun_progress *p); /* for pipe_options.progres
 void cli_step(const char *stage, const char *what, uint32_t done, uint32_t total);
 void cli_progress_end(void);
 void cli_log(void *user, int level, const char *line); /* for rtx_log_to */
+void cli_warnings(json_t *into); /* the log's warnings go there too; NULL = no longer */
 void cli_error(const rtx_err *e, const char *command);
 const char *cli_human(double bytes, char out[16]); /* "91.2 MB" */
-/* Text wrapped at 80 columns with a hanging indent. */
+/* Text wrapped at 80 columns with a hanging indent; _at goes on where `column` characters of the line stand already. */
 void cli_wrap(FILE *to, int indent, const char *text);
+void cli_wrap_at(FILE *to, int column, int indent, const char *text);
+
+/* ---- files (cli_file.c) ---- */
 
 /* A private folder that disappears with cli_scratch_done; files in it are named by cli_scratch_path. */
 typedef struct cli_scratch {
@@ -160,8 +165,19 @@ typedef struct cli_scratch {
 RTX_MUST_CHECK rtx_status cli_scratch_new(cli_scratch *s, rtx_err *err);
 const char *cli_scratch_path(cli_scratch *s, const char *name);
 void cli_scratch_done(cli_scratch *s); /* zeroed allowed */
-/* "-" as a model: standard input is spooled into the scratch folder, *model becomes its path. */
-RTX_MUST_CHECK rtx_status cli_model_stdin(const char **model, cli_scratch *s, rtx_err *err);
+/* "-": standard input is spooled into the scratch folder, *path becomes its path. NULL is left alone. */
+RTX_MUST_CHECK rtx_status cli_spool(const char **path, cli_scratch *s, rtx_err *err);
+/* The same for a word that must be a model, or a bundle: the other of the two is refused, with what to do. An open bundle needs
+ * its spooled file no longer. */
+RTX_MUST_CHECK rtx_status cli_model_file(const char **path, cli_scratch *s, rtx_err *err);
+RTX_MUST_CHECK rtx_status cli_bundle_file(const char **path, cli_scratch *s, rtx_err *err);
+bool cli_is_bundle(const char *path);
+/* If *text begins with the path of spooled input: moves behind it and gives the name to print; else "". */
+const char *cli_stdin_name(const char **text);
+/* Before the work: can a file be put there? "-" can. */
+RTX_MUST_CHECK rtx_status cli_check_out(const char *path, rtx_err *err);
+/* The same where the result is no text: neither with --json nor to a terminal. */
+RTX_MUST_CHECK rtx_status cli_check_binary(const cli_args *a, const char *path, rtx_err *err);
 
 /* ---- arrays (cli_npy.c) ---- */
 #include "rtx/run.h"
@@ -211,8 +227,8 @@ void cli_result_done(cli_result *r);
 double cli_difference(const rtx_tensor *got, const ir_tensor *want);
 
 /* ---- tune a bundle from its own problems (cli_retune.c) ---- */
-RTX_MUST_CHECK rtx_status cli_retune(cli_args *a, const pipe_options *o, json_t **out_report,
-                                     rtx_err *err);
+RTX_MUST_CHECK rtx_status cli_retune(const pipe_options *o, const char *in, const char *out,
+                                     json_t **out_report, rtx_err *err);
 
 /* ---- statistics ---- */
 void cli_sort(double *v, size_t n);

@@ -263,7 +263,7 @@ static rtx_status parse_option(const cli_command *c, int argc, char **argv, int 
     if (o->kind == CLI_FLAG && value != NULL)
         return cli_usage(err, "--%s takes no value", o->name);
     if (o->kind == CLI_FILE_OPT && value == NULL && *at + 1 < argc &&
-        looks_like_file(argv[*at + 1]))
+        (looks_like_file(argv[*at + 1]) || (a->n_pos == c->max_pos && argv[*at + 1][0] != '-')))
         value = argv[++*at];
     if (o->kind != CLI_FLAG && o->kind != CLI_FILE_OPT && value == NULL) {
         if (*at + 1 >= argc)
@@ -271,6 +271,30 @@ static rtx_status parse_option(const cli_command *c, int argc, char **argv, int 
         value = argv[++*at];
     }
     return give(a, o, value, err);
+}
+
+/* Standard input is read to its end by the first that takes it. */
+static rtx_status check_stdin(const cli_args *a, rtx_err *err)
+{
+    int takes = 0;
+    for (int i = 0; i < a->n_pos; i++)
+        takes += strcmp(a->pos[i], "-") == 0;
+    for (int i = 0; i < a->n_given; i++) {
+        const char *v = a->given[i].value;
+        size_t n = a->given[i].option->kind == CLI_READS ? strlen(v) : 0;
+        takes += n > 0 && v[n - 1] == '-' && (n == 1 || v[n - 2] == '=');
+    }
+    return takes < 2 ? RTX_OK : cli_usage(err, "standard input can be read once");
+}
+
+static rtx_status one_too_many(const cli_args *a, const char *word, rtx_err *err)
+{
+    const cli_command *c = a->command;
+    for (int i = 0; i < a->n_given; i++)
+        if (a->given[i].option->kind == CLI_FILE_OPT && a->given[i].value == NULL)
+            return cli_usage(err, "one word too many: '%.100s'; a file of --%s here is --%s=FILE",
+                             word, a->given[i].option->name, a->given[i].option->name);
+    return cli_usage(err, "one word too many: '%.100s'; usage: rtx %s %s", word, c->name, c->usage);
 }
 
 rtx_status cli_parse(const cli_command *c, int argc, char **argv, cli_args *a, rtx_err *err)
@@ -294,8 +318,7 @@ rtx_status cli_parse(const cli_command *c, int argc, char **argv, cli_args *a, r
         else if (!only_words && word[0] == '-' && word[1] != '\0')
             TRY(parse_option(c, argc, argv, &i, a, err));
         else if (a->n_pos == c->max_pos)
-            return cli_usage(err, "one word too many: '%.100s'; usage: rtx %s %s", word, c->name,
-                             c->usage);
+            return one_too_many(a, word, err);
         else
             a->pos[a->n_pos++] = word;
     }
@@ -303,7 +326,7 @@ rtx_status cli_parse(const cli_command *c, int argc, char **argv, cli_args *a, r
     a->quiet = cli_has(a, "quiet");
     if (a->n_pos < c->min_pos)
         return cli_usage(err, "rtx %s wants more; usage: rtx %s %s", c->name, c->name, c->usage);
-    return RTX_OK;
+    return check_stdin(a, err);
 }
 
 /* ---- values ---- */
@@ -440,6 +463,9 @@ rtx_status cli_pipe_options(cli_args *a, pipe_options *o, rtx_err *err)
         if (b->n == 0 || b->value[0] < 1)
             return cli_usage(err, "--bucket %s wants sizes of at least 1", b->name);
     }
+    for (int i = 0; i < o->n_bounds; i++)
+        if (o->bounds[i].n != 2 || o->bounds[i].value[0] > o->bounds[i].value[1])
+            return cli_usage(err, "--bound %s wants LO:HI with LO at most HI", o->bounds[i].name);
     if (cli_text(a, "threads"))
         TRY(read_threads(cli_text(a, "threads"), o, err));
     const char *precision = cli_text(a, "precision"), *tune = cli_text(a, "tune"),
@@ -462,6 +488,8 @@ rtx_status cli_host_isa(fmt_isa *out, rtx_err *err) { return dev_isa_allowed(out
 
 /* ---- help ---- */
 
+enum { HELP_INDENT = 29, USAGE_INDENT = 10 };
+
 static void help_option(FILE *to, const cli_option *o)
 {
     char left[80];
@@ -470,7 +498,43 @@ static void help_option(FILE *to, const cli_option *o)
     if (o->arg != NULL)
         snprintf(left + n, sizeof left - (size_t)n, o->kind == CLI_FILE_OPT ? " [%s]" : " %s",
                  o->arg);
-    fprintf(to, "  %-26s %s%s\n", left, o->doc, o->many ? " (repeatable)" : "");
+    char doc[256];
+    snprintf(doc, sizeof doc, "%s%s", o->doc, o->many ? " (repeatable)" : "");
+    n = fprintf(to, "  %-26s ", left);
+    if (n > HELP_INDENT)
+        n = fprintf(to, "\n%*s", HELP_INDENT, "") - 1;
+    cli_wrap_at(to, n, HELP_INDENT, doc);
+}
+
+/* Broken before an option, never within its brackets. */
+static void help_usage(FILE *to, const cli_command *c)
+{
+    int column = fprintf(to, "usage: rtx %s", c->name);
+    for (const char *word = c->usage; *word;) {
+        int n = 0;
+        for (int depth = 0; word[n] && (depth > 0 || word[n] != ' '); n++)
+            depth += word[n] == '[' ? 1 : word[n] == ']' ? -1 : 0;
+        if (column + 1 + n > 80)
+            column = fprintf(to, "\n%*s", USAGE_INDENT, "") - 1;
+        column += fprintf(to, " %.*s", n, word);
+        word += n + (word[n] == ' ');
+    }
+    fputs("\n\n", to);
+}
+
+/* Lines that fit stay as they are: lists are aligned by spaces. */
+static void help_text(FILE *to, const char *text)
+{
+    while (*text) {
+        char line[1024];
+        size_t n = strcspn(text, "\n");
+        snprintf(line, sizeof line, "%.*s", (int)n, text);
+        if (n > 80)
+            cli_wrap(to, 0, line);
+        else
+            fprintf(to, "%s\n", line);
+        text += n + (text[n] == '\n');
+    }
 }
 
 void cli_help(FILE *to, const cli_command *c)
@@ -485,13 +549,16 @@ void cli_help(FILE *to, const cli_command *c)
               to);
         for (size_t i = 0; i < n; i++)
             fprintf(to, "  %-10s %s\n", all[i].name, all[i].doc);
-        fputs("\n`rtx COMMAND --help` explains one command; `rtx --version` names this build.\n"
-              "exit codes: 0 ok, 1 error, 2 usage, 3 unsupported, 4 signature or policy, 130 "
-              "Ctrl-C\n",
+        fputs("\n`rtx COMMAND --help` explains one command; `rtx --version` names this build.\n",
               to);
+        cli_wrap_at(to, 0, 12,
+                    "exit codes: 0 ok, 1 error, 2 usage, 3 unsupported, 4 signature or policy, 130 "
+                    "Ctrl-C");
         return;
     }
-    fprintf(to, "usage: rtx %s %s\n\n%s\noptions:\n", c->name, c->usage, c->text);
+    help_usage(to, c);
+    help_text(to, c->text);
+    fputs("\noptions:\n", to);
     for (size_t i = 0; i < c->n_options; i++)
         help_option(to, &c->options[i]);
     for (size_t i = 0; i < COUNT_OF(common_options); i++)

@@ -13,9 +13,9 @@
 const char cli_bench_usage[] = "MODEL [--size SYM=16,64]... [--apart] [--pairs N] [--json [FILE]]";
 const char cli_bench_text[] =
     "Compile MODEL (or zoo:NAME) twice, tuned and as the unfused baseline, then run both in "
-    "randomly\n"
+    "randomly "
     "interleaved pairs on fresh inputs at each size. The ratio is baseline time over tuned time, "
-    "so\n"
+    "so "
     "above 1 means that tuning helped; its 95 % bootstrap interval is printed beside it.\n";
 const cli_option cli_bench_options[] = {
     {"size", 0, CLI_TEXT, true, "SYM=16,64",
@@ -27,7 +27,7 @@ const cli_option cli_bench_options[] = {
     {"seed", 0, CLI_COUNT, false, "N", "seed of order and inputs (default 1)"},
     {"json", 0, CLI_FILE_OPT, false, "FILE",
      "one JSON object, to FILE (ends in .json, or -) or stdout"},
-    CLI_MODEL_OPTIONS,
+    CLI_MODEL_OPTIONS("off|quick|full"),
 };
 const size_t cli_bench_n_options = COUNT_OF(cli_bench_options);
 
@@ -250,6 +250,17 @@ static json_t *gains(const bench *b, bool print)
     return all;
 }
 
+/* 80 columns; a label that is longer than the room for it has a line of its own. */
+static void print_case(const char *label, const double median[2], double ratio, double lo,
+                       double hi)
+{
+    bool fits = strlen(label) <= 17;
+    if (!fits)
+        printf("%s\n", label);
+    printf("%-17s tuned %7.3f  baseline %7.3f ms  ratio %.3f [%.3f, %.3f]\n", fits ? label : "",
+           median[0], median[1], ratio, lo, hi);
+}
+
 static rtx_status bench_case(bench *b, uint32_t index, bool print, rtx_err *err)
 {
     const ir_graph *g = fe_graph(b->fe);
@@ -288,8 +299,7 @@ static rtx_status bench_case(bench *b, uint32_t index, bool print, rtx_err *err)
     if (print && b->alone)
         printf("%-24s baseline %9.3f ms\n", label.len ? label.data : "fixed sizes", median[1]);
     else if (print)
-        printf("%-24s tuned %9.3f ms  baseline %9.3f ms  ratio %.3f [%.3f, %.3f]\n",
-               label.len ? label.data : "fixed sizes", median[0], median[1], ratio, lo, hi);
+        print_case(label.len ? label.data : "fixed sizes", median, ratio, lo, hi);
     if (apart)
         json_object_set_new(row, "gains", gains(b, print));
     fflush(stdout);
@@ -303,7 +313,7 @@ static rtx_status prepare(bench *b, const char *model, rtx_err *err)
     for (int k = b->alone ? BASE : TUNED; k < b->n_sides; k++) {
         pipe_report rep;
         const char *path = cli_scratch_path(&b->scratch, side_info[k].file);
-        cli_step(k == BASE ? "compile the baseline of" : "compile", model, 0, 0);
+        cli_step(k == BASE ? "compile baseline" : "compile", model, 0, 0);
         b->o.without = side_info[k].without;
         TRY(pipe_compile(model, &b->o, path, &rep, err));
         TRY(rtx_program_open(path, b->threads, &b->side[k].program, err));
@@ -331,7 +341,7 @@ static void check_load(bench *b)
 
 static rtx_status bench_all(cli_args *a, bench *b, rtx_err *err)
 {
-    const char *model = a->pos[0];
+    const char *model = a->pos[0], *file = cli_text(a, "json");
     TRY(cli_pipe_options(a, &b->o, err));
     b->pairs = cli_count(a, "pairs", 40);
     if (b->pairs < 30 || b->pairs > PAIRS_MAX)
@@ -341,14 +351,15 @@ static rtx_status bench_all(cli_args *a, bench *b, rtx_err *err)
     b->n_sides = !b->alone && cli_has(a, "apart") ? SIDES : BASE + 1;
     b->rng.s = (uint64_t)cli_count(a, "seed", 1);
     b->threads = b->o.n_threads ? b->o.threads[b->o.n_threads - 1] : 0;
+    if (file != NULL)
+        TRY(cli_check_out(file, err));
     TRY_ALLOC(b->rows = json_array(), err);
     TRY(cli_scratch_new(&b->scratch, err));
-    TRY(cli_model_stdin(&model, &b->scratch, err));
+    TRY(cli_model_file(&model, &b->scratch, err));
     TRY(fe_open(model, NULL, &b->fe, err));
     TRY(make_cases(a, b, err));
     check_load(b);
     TRY(prepare(b, model, err));
-    const char *file = cli_text(a, "json");
     bool print = !a->json || (file && strcmp(file, "-") != 0);
     for (uint32_t i = 0; i < b->n_cases; i++)
         TRY(bench_case(b, i, print, err));

@@ -11,9 +11,9 @@
 const char cli_compare_usage[] = "MODEL [BUNDLE] [--size SYM=N]... [--tolerance X]";
 const char cli_compare_text[] =
     "Run MODEL with seeded inputs through the double-precision evaluator and through BUNDLE "
-    "(without one,\n"
+    "(without one, "
     "through a compilation without tuning), and print the norm-wise error of every output and "
-    "node.\n"
+    "node. "
     "Free sizes are small unless --size gives them. Exit 1 if an output exceeds the tolerance.\n";
 const cli_option cli_compare_options[] = {
     {"size", 0, CLI_TEXT, true, "SYM=N", "value of a free size"},
@@ -125,6 +125,33 @@ static double norm_of(const ir_tensor *t)
     return sqrt(s);
 }
 
+static void tensor_text(fmt_dtype dtype, int rank, const int64_t *dim, char *out, size_t cap)
+{
+    size_t n = (size_t)snprintf(out, cap, "%s[", fmt_dtype_name(dtype));
+    for (int k = 0; k < rank && n < cap; k++)
+        n += (size_t)snprintf(out + n, cap - n, "%s%lld", k ? "," : "", (long long)dim[k]);
+    if (n < cap)
+        snprintf(out + n, cap - n, "]");
+}
+
+/* Of another shape than the model's output: the bundle was made from another model. */
+static rtx_status check_shapes(const cli_result *got, const ir_tensor *want, const ir_graph *g,
+                               rtx_err *err)
+{
+    for (uint32_t i = 0; i < g->n_outputs; i++) {
+        const rtx_tensor *t = &got->t[i];
+        char x[160], y[160];
+        tensor_text((fmt_dtype)t->dtype, t->rank, t->dim, x, sizeof x);
+        tensor_text(want[i].dtype, want[i].rank, want[i].dim, y, sizeof y);
+        if (strcmp(x, y) != 0)
+            return FAIL(err, NUMERIC,
+                        "output %.60s is %s from the bundle and %s from the model: the bundle was "
+                        "made from another model; compile this one",
+                        g->outputs[i].name, x, y);
+    }
+    return RTX_OK;
+}
+
 static rtx_status check_program(rtx_program *p, const ir_graph *g, const cli_feed *feed, row *rows,
                                 rtx_err *err)
 {
@@ -140,6 +167,8 @@ static rtx_status check_program(rtx_program *p, const ir_graph *g, const cli_fee
         s = FAIL(err, INVALID,
                  "the bundle has %zu outputs, the model %u: they are not of one model", got.n,
                  g->n_outputs);
+    if (s == RTX_OK)
+        s = check_shapes(&got, want, g, err);
     if (s == RTX_OK)
         s = rtx_program_run(p, feed->t, feed->n, got.t, got.n, 0, err);
     for (uint32_t i = 0; s == RTX_OK && i < g->n_outputs; i++) {
@@ -254,6 +283,21 @@ static void print_rows(const char *title, const row *rows, uint32_t n)
         printf("  %9.2e  %-16s %s\n", rows[i].error, rows[i].op, rows[i].name);
 }
 
+/* Nodes run unfused, by precompiled kernels, from the model: they cannot show what only the bundle does. */
+static const char *where_next(const cli_args *a, const compare *c, double tolerance)
+{
+    if (c->nodes == NULL)
+        return "without --no-nodes the nodes are compared too";
+    for (uint32_t i = 0; i < c->n_nodes; i++)
+        if (!(c->nodes[i].error <= tolerance))
+            return "the node list shows where it begins";
+    return a->n_pos > 1
+               ? "every node alone is right, so the bundle is of another model, or a fused or "
+                 "tuned kernel of it is wrong: compile it again with --tune off and compare"
+               : "every node alone is right, so a fused kernel is wrong: please report it with the "
+                 "model";
+}
+
 static rtx_status report(const cli_args *a, compare *c, double tolerance, rtx_err *err)
 {
     double worst = 0;
@@ -287,10 +331,8 @@ static rtx_status report(const cli_args *a, compare *c, double tolerance, rtx_er
                        c->nodes, n_shown);
     }
     if (!(worst <= tolerance))
-        return FAIL(
-            err, NUMERIC,
-            "output %.100s differs by %.2e, more than %.1e; the node list shows where it begins",
-            name, worst, tolerance);
+        return FAIL(err, NUMERIC, "output %.100s differs by %.2e, more than %.1e; %s", name, worst,
+                    tolerance, where_next(a, c, tolerance));
     return RTX_OK;
 }
 
@@ -298,13 +340,15 @@ static rtx_status compare_all(cli_args *a, compare *c, rtx_err *err)
 {
     cli_rng rng = {(uint64_t)cli_count(a, "seed", 1)};
     int threads = c->o.n_threads ? c->o.threads[0] : 0;
+    const char *bundle = a->n_pos > 1 ? a->pos[1] : NULL;
     TRY(cli_scratch_new(&c->scratch, err));
-    TRY(cli_model_stdin(&c->model, &c->scratch, err));
+    TRY(cli_model_file(&c->model, &c->scratch, err));
+    if (bundle != NULL)
+        TRY(cli_bundle_file(&bundle, &c->scratch, err));
     TRY(fe_open(c->model, NULL, &c->fe, err));
     const ir_graph *g = fe_graph(c->fe);
     TRY(choose_sizes(a, g, &c->sizes, err));
     TRY(cli_feed_make(g, &c->sizes, &rng, &c->feed, err));
-    const char *bundle = a->n_pos > 1 ? a->pos[1] : NULL;
     if (bundle == NULL) {
         pipe_report rep;
         bundle = cli_scratch_path(&c->scratch, "compare.rtxgc");
@@ -329,8 +373,6 @@ rtx_status cli_compare(cli_args *a, rtx_err *err)
     c->model = a->pos[0];
     if (s == RTX_OK && c->o.isa == 0)
         s = cli_host_isa(&c->o.isa, err);
-    if (s == RTX_OK && strcmp(c->model, "-") == 0 && a->n_pos > 1 && strcmp(a->pos[1], "-") == 0)
-        s = cli_usage(err, "only one of the two can be standard input");
     if (s == RTX_OK && c->o.n_threads > 1)
         s = cli_usage(err, "--threads takes one count here");
     if (s == RTX_OK && c->o.n_threads == 0)

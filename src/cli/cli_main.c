@@ -31,6 +31,16 @@ static void install_signals(bool clean_stop)
         signal(SIGPIPE, SIG_IGN); /* a worker that went away is an error of write, not our end */
 }
 
+/* A command that tunes into a cache leaves there what it finished before it was stopped. */
+static bool keeps_kernels(const cli_args *a)
+{
+    const char *tune = cli_text(a, "tune"), *cache = cli_text(a, "cache");
+    bool tunes = false;
+    for (size_t i = 0; i < a->command->n_options; i++)
+        tunes |= strcmp(a->command->options[i].name, "tune") == 0;
+    return tunes && !(tune && strcmp(tune, "off") == 0) && !(cache && *cache == '\0');
+}
+
 static int finish(rtx_status s, rtx_err *err, const cli_args *a)
 {
     cli_progress_end();
@@ -42,7 +52,8 @@ static int finish(rtx_status s, rtx_err *err, const cli_args *a)
     if (s == RTX_OK)
         return 0;
     if (pipe_cancelled) {
-        fputs("rtx: stopped; what was measured is kept in the cache\n", stderr);
+        fprintf(stderr, "rtx: stopped%s\n",
+                a && keeps_kernels(a) ? "; finished kernels are kept in the cache" : "");
         return EXIT_INTERRUPTED;
     }
     err->code = s;
@@ -71,6 +82,23 @@ static int run_command(const cli_command *c, int argc, char **argv)
     return code;
 }
 
+/* rtx_version: "0.1.0 (commit abc1234), isa v4" */
+static rtx_status put_version(bool json, rtx_err *err)
+{
+    const char *v = rtx_version(), *close = strchr(v, ')');
+    if (json) {
+        char commit[64] = "", isa[16] = "";
+        sscanf(v, "%*s (commit %63[^)]), isa %15s", commit, isa);
+        return cli_put_json(
+            json_pack("{s:s, s:s, s:s}", "version", v, "commit", commit, "isa", isa), err);
+    }
+    if (close && close[1] == ',')
+        printf("rtx %.*s%s)\n", (int)(close - v), v, close + 1);
+    else
+        printf("rtx %s\n", v);
+    return RTX_OK;
+}
+
 int main(int argc, char **argv)
 {
     rtx_err err = {0};
@@ -84,13 +112,8 @@ int main(int argc, char **argv)
         return finish(RTX_OK, &err, NULL);
     }
     if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "version") == 0) {
-        /* rtx_version: "0.1.0 (commit abc1234), isa v4" */
-        const char *v = rtx_version(), *close = strchr(v, ')');
-        if (close && close[1] == ',')
-            printf("rtx %.*s%s)\n", (int)(close - v), v, close + 1);
-        else
-            printf("rtx %s\n", v);
-        return finish(RTX_OK, &err, NULL);
+        rtx_status s = put_version(argc > 2 && strcmp(argv[2], "--json") == 0, &err);
+        return finish(s, &err, NULL);
     }
     bool help = strcmp(argv[1], "help") == 0;
     const char *name = argv[help ? 2 : 1], *near;

@@ -5,7 +5,7 @@
 const char cli_opt_usage[] = "--pass=P [--pass=Q]... FILE.rtx";
 const char cli_opt_text[] =
     "Read IR text (- for standard input), run the passes in the given order, print IR text. "
-    "Without\n"
+    "Without "
     "--pass, only parse and print. Passes, in the order of a compilation:\n"
     "  fold    shape arithmetic and constants disappear, views compose\n"
     "  raise   softmax, norms, attention and others are recognised by meaning\n"

@@ -1,10 +1,10 @@
-/* Everything that reaches the user: JSON, files, progress, warnings, errors; and the scratch folder.
+/* Everything that reaches the user: JSON, files, progress, warnings, errors.
  *   layer     top
  *   streams   stdout is the result; a progress line on stderr is cleared before anything else is written there
  *   terminal  one rewritten line of plain ASCII, no colour anywhere, so NO_COLOR changes nothing; elsewhere a line every 5 s */
 #include "cli.h"
-#include <dirent.h>
 #include <errno.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -65,7 +65,7 @@ void cli_progress(void *ctx, const tun_progress *p)
     int n = snprintf(line, sizeof line, "%s", stage);
     if (p->total > 0)
         n += snprintf(line + n, sizeof line - (size_t)n, " %u/%u", p->done, p->total);
-    if (p->seconds_left > 0)
+    if (p->seconds_left >= 0)
         n += snprintf(line + n, sizeof line - (size_t)n, ", %.0f s left", p->seconds_left);
     if (*op)
         snprintf(line + n, sizeof line - (size_t)n, "  %.120s", op);
@@ -74,14 +74,31 @@ void cli_progress(void *ctx, const tun_progress *p)
 
 void cli_step(const char *stage, const char *what, uint32_t done, uint32_t total)
 {
-    cli_progress(NULL, &(tun_progress){.stage = stage, .op = what, .done = done, .total = total});
+    cli_progress(NULL,
+                 &(tun_progress){stage, what, done, total, .seconds_left = -1}); /* no budget */
 }
 
 /* ---- messages ---- */
 
+static struct {
+    pthread_mutex_t lock;
+    json_t *into; /* NULL = nobody asks */
+} warnings = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+void cli_warnings(json_t *into)
+{
+    pthread_mutex_lock(&warnings.lock);
+    warnings.into = into;
+    pthread_mutex_unlock(&warnings.lock);
+}
+
 void cli_log(void *user, int level, const char *line)
 {
     (void)user;
+    pthread_mutex_lock(&warnings.lock);
+    if (level == 0 && warnings.into != NULL)
+        json_array_append_new(warnings.into, json_string(line));
+    pthread_mutex_unlock(&warnings.lock);
     cli_progress_end();
     if (level == 0)
         fprintf(stderr, "rtx: warning: %s\n", line);
@@ -112,12 +129,13 @@ void cli_error(const rtx_err *e, const char *command)
 {
     cli_progress_end();
     char *full = e->code == RTX_UNSUPPORTED ? fe_take_report() : NULL;
-    const char *text = e->text[0] ? e->text : rtx_status_text(e->code);
+    const char *text = e->text[0] ? e->text : rtx_status_text(e->code),
+               *stdin_name = cli_stdin_name(&text);
     if (full != NULL && *full != '\0')
         fprintf(stderr, "rtx: error: the model uses what this version cannot do\n%s%s", full,
                 full[strlen(full) - 1] == '\n' ? "" : "\n");
     else
-        fprintf(stderr, "rtx: error: %s\n", text);
+        fprintf(stderr, "rtx: error: %s%s\n", stdin_name, text);
     base_free(full);
     if (base_env_int(BASE_ENV_DEBUG, 0, 7) > 0 && e->where[0])
         fprintf(stderr, "rtx: debug1: %s at %s\n", rtx_status_name(e->code), e->where);
@@ -182,73 +200,31 @@ const char *cli_human(double bytes, char out[16])
     return out;
 }
 
-void cli_wrap(FILE *to, int indent, const char *text)
+void cli_wrap_at(FILE *to, int column, int indent, const char *text)
 {
-    int column = indent;
-    fprintf(to, "%*s", indent, "");
+    bool first = true;
     while (*text) {
-        size_t n = strcspn(text, " ");
-        if (column > indent && column + 1 + (int)n > 80) {
+        int n = (int)strcspn(text, " ");
+        if (!first && column + 1 + n > 80) {
             fprintf(to, "\n%*s", indent, "");
             column = indent;
-        }
-        if (column > indent) {
+        } else if (!first) {
             fputc(' ', to);
             column++;
         }
-        fprintf(to, "%.*s", (int)n, text);
-        column += (int)n;
+        fprintf(to, "%.*s", n, text);
+        column += n;
         text += n;
         text += strspn(text, " ");
+        first = false;
     }
     fputc('\n', to);
 }
 
-/* ---- scratch ---- */
-
-rtx_status cli_scratch_new(cli_scratch *s, rtx_err *err)
+void cli_wrap(FILE *to, int indent, const char *text)
 {
-    memset(s, 0, sizeof *s);
-    snprintf(s->dir, sizeof s->dir, "%.400s/rtx-XXXXXX", base_env(BASE_ENV_TMPDIR));
-    if (mkdtemp(s->dir) == NULL) {
-        int e = errno;
-        s->dir[0] = '\0';
-        return FAIL(err, IO, "cannot make a folder in %s: %s; set TMPDIR to another place",
-                    base_env(BASE_ENV_TMPDIR), strerror(e));
-    }
-    return RTX_OK;
-}
-
-const char *cli_scratch_path(cli_scratch *s, const char *name)
-{
-    char dir[sizeof s->dir], *path = s->path[s->n < (int)COUNT_OF(s->path) - 1 ? s->n++ : s->n];
-    memcpy(dir, s->dir, sizeof dir);
-    snprintf(path, sizeof s->path[0], "%s/%.80s", dir, name);
-    return path;
-}
-
-void cli_scratch_done(cli_scratch *s)
-{
-    if (s->dir[0] == '\0')
-        return;
-    for (int i = 0; i < (int)COUNT_OF(s->path); i++)
-        if (s->path[i][0])
-            unlink(s->path[i]);
-    rmdir(s->dir);
-    s->dir[0] = '\0';
-}
-
-rtx_status cli_model_stdin(const char **model, cli_scratch *s, rtx_err *err)
-{
-    if (strcmp(*model, "-") != 0)
-        return RTX_OK;
-    AUTO_FREE char *data = NULL;
-    size_t bytes;
-    TRY(base_read_file("-", (size_t)4 << 30, &data, &bytes, err));
-    if (s->dir[0] == '\0')
-        TRY(cli_scratch_new(s, err));
-    *model = cli_scratch_path(s, "stdin.onnx");
-    return base_publish(*model, &(base_part){data, bytes}, 1, err);
+    fprintf(to, "%*s", indent, "");
+    cli_wrap_at(to, indent, indent, text);
 }
 
 /* ---- statistics ---- */

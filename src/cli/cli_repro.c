@@ -1,12 +1,12 @@
 /* rtx repro: one candidate of the tuner again, from its file.
  *   layer   top
- *   exit    0 accepted, 1 rejected and nothing else; 2 no such file or none that can be run, 3 not by this version or machine */
+ *   exit    0 accepted, 1 rejected (then there is a result) or no such file or a damaged one, 3 not by this version or machine */
 #include "cli.h"
 
 const char cli_repro_usage[] = "FILE";
 const char cli_repro_text[] =
-    "Compile, validate and time the one candidate that FILE holds, as tuning would, and print the\n"
-    "verdict. FILE may be the name that `rtx explain` gives for a rejected candidate: then it is\n"
+    "Compile, validate and time the one candidate that FILE holds, as tuning would, and print the "
+    "verdict. FILE may be the name that `rtx explain` gives for a rejected candidate: then it is "
     "taken from the tuning cache. A file with a body runs that text: use only files you trust.\n";
 const cli_option cli_repro_options[] = {
     {"source", 0, CLI_FLAG, false, NULL, "print the rendered C text only"},
@@ -21,16 +21,15 @@ static bool is_cache_name(const char *word)
     return strlen(word) == NAME_LEN && strspn(word, "0123456789abcdef") == NAME_LEN;
 }
 
-/* 1 is kept for rejections. */
-static rtx_status unusable(const char *path, const rtx_err *why, rtx_err *err)
+/* The candidate could not be judged: messages name the file, and a part of rtx that is not there is no fault of it. */
+static rtx_status unusable(const char *path, bool parsed, const rtx_err *why, rtx_err *err)
 {
-    if (why->code == RTX_UNSUPPORTED || why->code == RTX_CANCELLED)
-        return rtx_status_exit(why->code) == 3
-                   ? FAIL(err, UNSUPPORTED, "UNSUPPORTED: %.300s", why->text)
-                   : FAIL(err, CANCELLED, "%s", why->text);
-    return strncmp(why->text, path, strlen(path)) == 0
-               ? cli_usage(err, "%s", why->text)
-               : cli_usage(err, "%.200s: %.180s", path, why->text);
+    bool unsupported = why->code == RTX_UNSUPPORTED || (parsed && why->code == RTX_NOT_FOUND);
+    if (unsupported)
+        return FAIL(err, UNSUPPORTED, "UNSUPPORTED: %.300s", why->text);
+    if (parsed || strncmp(why->text, path, strlen(path)) == 0)
+        return base_fail(err, why->code, __FILE__, __LINE__, "%s", why->text);
+    return base_fail(err, why->code, __FILE__, __LINE__, "%.200s: %.180s", path, why->text);
 }
 
 static const char *params_of(const tun_repro *r, base_buf *b)
@@ -59,11 +58,17 @@ static rtx_status show(const cli_args *a, const tun_repro *r, const tun_verdict 
     return RTX_OK;
 }
 
-static rtx_status print_source(const tun_repro *r, rtx_err *err)
+static rtx_status print_source(const cli_args *a, const tun_repro *r, rtx_err *err)
 {
-    AUTO_BUF base_buf text;
+    AUTO_BUF base_buf text, params;
+    const char *with = params_of(r, &params);
     base_buf_init(&text, BASE_TAG_CLI, (size_t)1 << 26);
     TRY(tun_repro_source(r, &text, err));
+    TRY(base_buf_ok(&params, err));
+    if (a->json)
+        return cli_put_json(json_pack("{s:s, s:s, s:s%}", "template", r->variant.templ->name,
+                                      "params", with, "source", text.data, text.len),
+                            err);
     return cli_write_file("-", text.data, text.len, err);
 }
 
@@ -78,7 +83,7 @@ static rtx_status read_repro(const char *path, tun_repro *r, rtx_err *err)
 static rtx_status try_it(const cli_args *a, const tun_repro *r, tun_verdict *v, rtx_err *err)
 {
     if (cli_has(a, "source"))
-        return print_source(r, err);
+        return print_source(a, r, err);
     TRY(tun_repro_check(r, v, err));
     return show(a, r, v, err);
 }
@@ -90,13 +95,17 @@ rtx_status cli_repro(cli_args *a, rtx_err *err)
     tun_verdict v = {0};
     rtx_err why = {0};
     snprintf(path, sizeof path, "%s", a->pos[0]);
-    if (is_cache_name(a->pos[0]))
+    bool in_cache = is_cache_name(a->pos[0]);
+    if (in_cache && cli_text(a, "cache") && *cli_text(a, "cache") == '\0')
+        return cli_usage(err, "--cache '' means no cache; name the folder in which to look");
+    if (in_cache)
         TRY(tun_repro_path(cli_text(a, "cache"), a->pos[0], path, sizeof path, err));
     rtx_status s = read_repro(path, &r, &why);
-    if (s == RTX_OK)
+    bool parsed = s == RTX_OK;
+    if (parsed)
         s = try_it(a, &r, &v, &why);
     tun_repro_done(&r);
     if (s != RTX_OK)
-        return unusable(path, &why, err);
+        return unusable(path, parsed, &why, err);
     return v.why.code ? FAIL(err, NUMERIC, "the candidate is rejected") : RTX_OK;
 }

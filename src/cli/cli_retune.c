@@ -72,6 +72,12 @@ static rtx_status change_counts(retune *r, const pipe_options *given, rtx_err *e
                 err, INVALID,
                 "--bucket names %s, which is no free size of the bundle; `rtx inspect` lists them",
                 s->name);
+        const fmt_sym *range = fmt_sym_get(r->twin.plan[0]->dims, sym);
+        for (int k = 0; k < s->n; k++)
+            if (s->value[k] < range->lo || s->value[k] > range->hi)
+                return FAIL(err, INVALID, "--bucket %s=%lld lies outside its range, %lld to %lld",
+                            s->name, (long long)s->value[k], (long long)range->lo,
+                            (long long)range->hi);
         memcpy(r->buckets.size[j], s->value, sizeof r->buckets.size[j]);
         r->buckets.n_size[j] = s->n;
     }
@@ -230,23 +236,29 @@ static rtx_status retune_all(retune *r, const char *path, const pipe_options *gi
     return write_bundle(r, out, err);
 }
 
-rtx_status cli_retune(cli_args *a, const pipe_options *o, json_t **out_report, rtx_err *err)
+rtx_status cli_retune(const pipe_options *o, const char *in, const char *out, json_t **out_report,
+                      rtx_err *err)
 {
     if (o->n_shapes > 0 || o->n_bounds > 0 || o->isa != 0)
         return cli_usage(err, "--shape, --bound and --isa are fixed when a bundle is compiled; "
                               "give the model instead");
-    const char *out = cli_text(a, "out") ? cli_text(a, "out") : a->pos[0];
     retune *r = base_zalloc(BASE_TAG_CLI, sizeof *r);
     TRY_ALLOC(r, err);
     uint64_t t = base_now_ns();
+    json_t *warnings = json_array();
     r->o.tune = o->tune;
     r->o.budget_s = o->budget_s;
     r->o.cache = o->cache;
     r->o.deterministic = o->deterministic;
-    rtx_status s = retune_all(r, a->pos[0], o, out, err);
+    cli_warnings(warnings);
+    rtx_status s = retune_all(r, in, o, out, err);
+    cli_warnings(NULL);
     r->report.total_s = r->report.tune_s = (double)(base_now_ns() - t) * 1e-9;
     if (s == RTX_OK && (*out_report = pipe_report_object(&r->report)) == NULL)
         s = FAIL(err, NOMEM, "out of memory");
+    if (s == RTX_OK)
+        json_object_set(*out_report, "warnings", warnings);
+    json_decref(warnings);
     retune_done(r);
     base_free(r);
     return s;

@@ -7,12 +7,12 @@
 const char cli_run_usage[] = "BUNDLE [--input NAME=FILE.npy]... [--output DIR] [--repeat N]";
 const char cli_run_text[] =
     "Open BUNDLE, check every byte of it, and run it on the inputs. Without inputs, print what "
-    "the\n"
-    "program expects: name, type and shape, with the range of each free size. FILE may be - for\n"
-    "standard input. Each output is written to DIR/NAME.npy.\n"
+    "the "
+    "program expects: name, type and shape, with the range of each free size. FILE may be - for "
+    "standard input. Each output is written to DIR/NAME.npy. "
     "With --repeat, the program runs N times; first, median and 95th percentile are printed.\n";
 const cli_option cli_run_options[] = {
-    {"input", 'i', CLI_TEXT, true, "NAME=FILE", "input of the program, a .npy file"},
+    {"input", 'i', CLI_READS, true, "NAME=FILE", "input of the program, a .npy file"},
     {"output", 'o', CLI_TEXT, false, "DIR", "folder for the outputs"},
     {"repeat", 'n', CLI_COUNT, false, "N", "number of runs (default 1)"},
     {"threads", 0, CLI_COUNT, false, "N", "threads (default RTX_THREADS, else all CPUs)"},
@@ -199,11 +199,32 @@ static rtx_status output_path(const char *dir, const char *name, char *out, size
     return RTX_OK;
 }
 
+/* Before the run: the folder is there, and each output has a file of its own. */
+static rtx_status check_outputs(const job *j, const char *dir, rtx_err *err)
+{
+    char path[2048], other[2048];
+    rtx_port p, q;
+    TRY(make_folder(dir, err));
+    for (size_t i = 0; i < j->n_out; i++) {
+        TRY(rtx_program_output(j->program, i, &p, err));
+        TRY(output_path(dir, p.name, path, sizeof path, err));
+        TRY(cli_check_out(path, err));
+        for (size_t k = 0; k < i; k++) {
+            TRY(rtx_program_output(j->program, k, &q, err));
+            TRY(output_path(dir, q.name, other, sizeof other, err));
+            if (strcmp(path, other) == 0)
+                return FAIL(err, INVALID,
+                            "outputs %.60s and %.60s would both be written to %.200s; rename one "
+                            "of them in the model",
+                            q.name, p.name, path);
+        }
+    }
+    return RTX_OK;
+}
+
 static rtx_status write_outputs(const cli_args *a, const job *j, json_t *list, rtx_err *err)
 {
     const char *dir = cli_text(a, "output");
-    if (dir)
-        TRY(make_folder(dir, err));
     for (size_t i = 0; i < j->n_out; i++) {
         char path[2048] = "";
         const rtx_tensor *t = &j->out[i];
@@ -236,6 +257,8 @@ static rtx_status run_job(const cli_args *a, job *j, rtx_err *err)
     if (!cli_has(a, "input") && j->n_in > 0)
         return show_ports(a, j, err);
     TRY(read_inputs(a, j, err));
+    if (cli_text(a, "output"))
+        TRY(check_outputs(j, cli_text(a, "output"), err));
     TRY(run_all(j, err));
     json_t *list = json_array();
     rtx_status s = write_outputs(a, j, list, err);
@@ -252,6 +275,18 @@ static rtx_status run_job(const cli_args *a, job *j, rtx_err *err)
     return RTX_OK;
 }
 
+static rtx_status open_program(const char *bundle, job *j, rtx_err *err)
+{
+    cli_scratch scratch = {0};
+    rtx_status s = cli_bundle_file(&bundle, &scratch, err);
+    uint64_t t = base_now_ns();
+    if (s == RTX_OK)
+        s = rtx_program_open(bundle, (int)j->threads, &j->program, err);
+    j->open_ms = (double)(base_now_ns() - t) * 1e-6;
+    cli_scratch_done(&scratch);
+    return s;
+}
+
 rtx_status cli_run(cli_args *a, rtx_err *err)
 {
     job j = {.repeat = cli_count(a, "repeat", 1), .threads = cli_count(a, "threads", 0)};
@@ -259,9 +294,7 @@ rtx_status cli_run(cli_args *a, rtx_err *err)
         return cli_usage(err, "--repeat wants a count from 1 to 100000000");
     if (j.threads > BASE_POOL_MAX || (cli_has(a, "threads") && j.threads < 1))
         return cli_usage(err, "--threads wants a count from 1 to %d", BASE_POOL_MAX);
-    uint64_t t = base_now_ns();
-    TRY(rtx_program_open(a->pos[0], (int)j.threads, &j.program, err));
-    j.open_ms = (double)(base_now_ns() - t) * 1e-6;
+    TRY(open_program(a->pos[0], &j, err));
     j.n_in = rtx_program_input_count(j.program);
     j.n_out = rtx_program_output_count(j.program);
     j.in = base_zalloc_array(BASE_TAG_CLI, j.n_in + 1, sizeof *j.in);

@@ -9,7 +9,7 @@
 const char cli_inspect_usage[] = "BUNDLE [--json]";
 const char cli_inspect_text[] =
     "Check every byte of BUNDLE and show its manifest, whether it fits this machine, the kernels "
-    "that\n"
+    "that "
     "would run here (tuned here or precompiled), and the size of each part.\n";
 const cli_option cli_inspect_options[] = {
     {"source", 0, CLI_TEXT, false, "KERNEL", "print the C text of a tuned kernel instead"},
@@ -19,8 +19,8 @@ const size_t cli_inspect_n_options = COUNT_OF(cli_inspect_options);
 const char cli_explain_usage[] = "BUNDLE [KERNEL] [--json]";
 const char cli_explain_text[] =
     "For each kernel: the winner, its gain over the static rule, and why every other candidate "
-    "lost.\n"
-    "Then what decided where regions are cut.\n"
+    "lost. "
+    "Then what decided where regions are cut. "
     "KERNEL selects those whose name, step or template contains it.\n";
 const cli_option cli_explain_options[] = {
     {"all", 'a', CLI_FLAG, false, NULL, "list every candidate instead of counting them by reason"},
@@ -56,10 +56,20 @@ static void shown_done(shown *s)
     fmt_bundle_close(&s->bundle);
 }
 
+static rtx_status open_bundle(const char *path, fmt_bundle *out, rtx_err *err)
+{
+    cli_scratch scratch = {0};
+    rtx_status s = cli_bundle_file(&path, &scratch, err);
+    if (s == RTX_OK)
+        s = fmt_bundle_open(path, base_cpu_count(), out, err);
+    cli_scratch_done(&scratch);
+    return s;
+}
+
 static rtx_status shown_open(const char *path, shown *s, rtx_err *err)
 {
     memset(s, 0, sizeof *s);
-    TRY(fmt_bundle_open(path, base_cpu_count(), &s->bundle, err));
+    TRY(open_bundle(path, &s->bundle, err));
     AUTO_BUF base_buf facts, manifest;
     base_buf_init(&facts, BASE_TAG_CLI, 65536);
     base_buf_init(&manifest, BASE_TAG_CLI, (size_t)1 << 26);
@@ -220,7 +230,7 @@ static void inspect_text(const char *path, const shown *s)
                cli_human((double)s->bundle.section[i].bytes, size));
 }
 
-static rtx_status inspect_source(const shown *s, const char *name, rtx_err *err)
+static rtx_status inspect_source(const cli_args *a, const shown *s, const char *name, rtx_err *err)
 {
     for (uint32_t i = 0; i < s->plan->n_kernels; i++) {
         const fmt_kernel *k = &s->plan->kernels[i];
@@ -230,8 +240,12 @@ static rtx_status inspect_source(const shown *s, const char *name, rtx_err *err)
             return FAIL(err, NOT_FOUND,
                         "kernel %.100s is precompiled; its text is %s in the source tree", name,
                         fmt_str_get(s->plan, k->templ));
-        fputs(fmt_str_get(s->plan, k->source), stdout);
-        return RTX_OK;
+        const char *text = fmt_str_get(s->plan, k->source);
+        return a->json ? cli_put_json(json_pack("{s:s, s:s, s:s, s:s}", "name", name, "template",
+                                                fmt_str_get(s->plan, k->templ), "params",
+                                                fmt_str_get(s->plan, k->params), "source", text),
+                                      err)
+                       : cli_write_file("-", text, strlen(text), err);
     }
     return FAIL(err, NOT_FOUND, "the bundle has no kernel %.100s; `rtx inspect` lists them", name);
 }
@@ -241,7 +255,7 @@ rtx_status cli_inspect(cli_args *a, rtx_err *err)
     shown s;
     rtx_status st = shown_open(a->pos[0], &s, err);
     if (st == RTX_OK && cli_text(a, "source"))
-        st = inspect_source(&s, cli_text(a, "source"), err);
+        st = inspect_source(a, &s, cli_text(a, "source"), err);
     else if (st == RTX_OK && a->json)
         st = inspect_json(&s, err);
     else if (st == RTX_OK)
@@ -301,6 +315,18 @@ static void count_reasons(const json_t *candidates, json_t *counts)
     }
 }
 
+static void print_floor(double floor_ns, double ns, double before_ns)
+{
+    if (floor_ns < 5) /* prints as 0.00 us */
+        puts("  floor below 0.01 us");
+    else if (floor_ns / ns >= 1.005)
+        printf("  floor %.2f us, which does not bind: the operands stayed in a cache\n",
+               floor_ns * 1e-3);
+    else
+        printf("  floor %.2f us: %.2f of its rate reached, %.2f by the static rule\n",
+               floor_ns * 1e-3, floor_ns / ns, floor_ns / before_ns);
+}
+
 static void explain_one(const json_t *k, bool all)
 {
     json_t *candidates = json_object_get(k, "candidates"), *c, *counts = json_object(), *n;
@@ -327,8 +353,7 @@ static void explain_one(const json_t *k, bool all)
         printf("  %.2f us; the static rule takes %.2f us, ratio %.2f\n", ns * 1e-3, before * 1e-3,
                before / ns);
     if (ns > 0 && before > 0 && floor_ns > 0)
-        printf("  floor %.2f us: %.2f of its rate reached, %.2f by the static rule\n",
-               floor_ns * 1e-3, floor_ns / ns, floor_ns / before);
+        print_floor(floor_ns, ns, before);
     if (json_object_get(k, "cache")) {
         char *cache = json_is_string(json_object_get(k, "cache"))
                           ? base_strdup(BASE_TAG_CLI, text_of(k, "cache"))
@@ -342,9 +367,15 @@ static void explain_one(const json_t *k, bool all)
         printf("  %4lld lost: %s\n", (long long)json_integer_value(n), reason);
     json_decref(counts);
     if (*text_of(k, "few"))
-        printf("  few were timed: %s\n", text_of(k, "few"));
+        cli_wrap_at(stdout, printf("  few were timed: "), 4, text_of(k, "few"));
     if (all)
         json_array_foreach(candidates, i, c) candidate_line(c);
+}
+
+/* The model may say more than all of it. */
+static double percent(const json_t *o, const char *key)
+{
+    return 100 * MIN(json_number_value(json_object_get(o, key)), 1);
 }
 
 /* The choices about where regions are cut, with their numbers. */
@@ -358,16 +389,18 @@ static void explain_cut(const json_t *fusion)
     {
         double fused = json_number_value(json_object_get(f, "fused_ns")),
                split = json_number_value(json_object_get(f, "split_ns"));
-        printf("  %s (%lld uses)  %s: %s", text_of(f, "region"),
-               (long long)json_integer_value(json_object_get(f, "uses")), text_of(f, "chosen"),
-               text_of(f, "why"));
+        AUTO_BUF base_buf b;
+        base_buf_init(&b, BASE_TAG_CLI, 65536);
+        base_buf_printf(&b, "%s: %s", text_of(f, "chosen"), text_of(f, "why"));
         if (split > 0)
-            printf("; the program takes %.3f ms fused, %.3f ms split\n", fused * 1e-6,
-                   split * 1e-6);
+            base_buf_printf(&b, "; the program takes %.3f ms fused, %.3f ms split", fused * 1e-6,
+                            split * 1e-6);
         else
-            printf("; fusing saves %.1f%%, cutting at most %.1f%% of the program\n",
-                   100 * json_number_value(json_object_get(f, "saves")),
-                   100 * json_number_value(json_object_get(f, "bound")));
+            base_buf_printf(&b, "; fusing saves %.1f%%, cutting at most %.1f%% of the program",
+                            percent(f, "saves"), percent(f, "bound"));
+        int column = printf("  %s (%lld uses)  ", text_of(f, "region"),
+                            (long long)json_integer_value(json_object_get(f, "uses")));
+        cli_wrap_at(stdout, column, 6, b.data ? b.data : "");
     }
 }
 
@@ -380,7 +413,7 @@ static bool selected(const json_t *k, const char *word)
 rtx_status cli_explain(cli_args *a, rtx_err *err)
 {
     fmt_bundle b;
-    TRY(fmt_bundle_open(a->pos[0], base_cpu_count(), &b, err));
+    TRY(open_bundle(a->pos[0], &b, err));
     json_t *ev = json_loadb(b.section[FMT_SEC_EVIDENCE].data, b.section[FMT_SEC_EVIDENCE].bytes, 0,
                             NULL),
            *all = json_object_get(ev, "kernels"), *kept = json_array(), *k;
@@ -460,8 +493,11 @@ rtx_status cli_info(cli_args *a, rtx_err *err)
     size_t n;
     const base_env_row *rows = base_env_table(&n);
     for (size_t i = 0; i < n; i++) {
+        enum { ENV_SHOWN = 78 };
         char left[256];
-        snprintf(left, sizeof left, "%s=%.120s", rows[i].name, base_env((base_env_id)i));
+        int n = snprintf(left, sizeof left, "%s=%s", rows[i].name, base_env((base_env_id)i));
+        if (n > ENV_SHOWN)
+            snprintf(left + ENV_SHOWN - 3, 4, "..."); /* --json has all of it */
         printf("  %s%s\n", left, base_env_is_set((base_env_id)i) ? "" : "  (unset)");
         cli_wrap(stdout, 6, rows[i].doc);
     }

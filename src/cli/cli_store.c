@@ -1,11 +1,14 @@
 /* rtx cache, profile, zoo: what is kept on this machine, what it can do, and the models that come along.
  *   layer   top */
 #include "cli.h"
+#include "tun_int.h"
+#include <ftw.h>
+#include <sys/stat.h>
 
 const char cli_cache_usage[] = "stat|verify|gc [--cache DIR] [--max-bytes N]";
 const char cli_cache_text[] =
     "stat    entries and bytes\n"
-    "verify  read every entry and check its hash; --remove deletes the damaged ones\n"
+    "verify  read every entry and check its hash; exit 1 if one is damaged\n"
     "gc      delete the least recently used entries beyond --max-bytes\n";
 const cli_option cli_cache_options[] = {
     {"cache", 0, CLI_TEXT, false, "DIR", "the cache (default: `rtx info` shows it)"},
@@ -17,7 +20,7 @@ const size_t cli_cache_n_options = COUNT_OF(cli_cache_options);
 const char cli_profile_usage[] = "[--device cpu] [--redo]";
 const char cli_profile_text[] =
     "Arithmetic peak, memory bandwidth and latency, cache sizes as measured, hand-off between "
-    "threads.\n"
+    "threads. "
     "Measured once (10 s at most) and kept in the cache; the tuner reads them from there.\n";
 const cli_option cli_profile_options[] = {
     {"device", 0, CLI_TEXT, false, "cpu", "what to measure; only cpu in this version"},
@@ -38,31 +41,94 @@ const size_t cli_zoo_n_options = COUNT_OF(cli_zoo_options);
 
 /* ---- cache ---- */
 
+enum { ENTRY_DEPTH = 4, ENTRY_BYTES_MAX = 1 << 28, NAMES_SHOWN = 10 };
+
+static json_t *damaged; /* nftw hands no context on */
+
+/* Entries lie at ROOT/v<schema>/<environment>/<kind>/NAME, as tun_cache.c puts them. */
+static int note_damaged(const char *path, const struct stat *st, int type, struct FTW *at)
+{
+    AUTO_FREE char *data = NULL;
+    size_t bytes, n, len = strlen(path);
+    const char *payload;
+    char why[64];
+    (void)type;
+    if (at->level != ENTRY_DEPTH || path[at->base] == '.' ||
+        (len > 6 && strcmp(path + len - 6, ".repro") == 0))
+        return 0;
+    if (!S_ISREG(st->st_mode) ||
+        base_read_file(path, ENTRY_BYTES_MAX, &data, &bytes, NULL) != RTX_OK ||
+        tun_entry_check(data, bytes, NULL, &payload, &n, why, sizeof why) != RTX_OK)
+        json_array_append_new(damaged, json_string(path));
+    return 0;
+}
+
+static void print_damaged(void)
+{
+    size_t n = json_array_size(damaged);
+    for (size_t i = 0; i < MIN(n, NAMES_SHOWN); i++)
+        printf("  %s\n", json_string_value(json_array_get(damaged, i)));
+    if (n > NAMES_SHOWN)
+        printf("  and %zu more\n", n - NAMES_SHOWN);
+}
+
+static rtx_status put_cache(const cli_args *a, const tun_cache_stat *st, rtx_err *err)
+{
+    char size[16];
+    if (a->json)
+        return cli_put_json(json_pack("{s:s, s:I, s:I, s:I, s:O*}", "path", st->path, "entries",
+                                      (json_int_t)st->entries, "bytes", (json_int_t)st->bytes,
+                                      "bad", (json_int_t)st->bad, "damaged", damaged),
+                            err);
+    printf("%s: %llu entries, %s", st->path, (unsigned long long)st->entries,
+           cli_human((double)st->bytes, size));
+    if (damaged != NULL)
+        printf(", %llu damaged%s", (unsigned long long)st->bad,
+               st->bad && cli_has(a, "remove") ? " (removed)" : "");
+    puts("");
+    print_damaged();
+    return RTX_OK;
+}
+
+/* Damaged entries that stay are an error; those that were removed are measured again when they are wanted. */
+static rtx_status verify(const cli_args *a, const char *dir, rtx_err *err)
+{
+    tun_cache_stat st, left;
+    bool remove = cli_has(a, "remove");
+    TRY(tun_cache_stat_get(dir, &st, err));
+    TRY_ALLOC(damaged = json_array(), err);
+    (void)nftw(st.path, note_damaged, 16, FTW_PHYS); /* no cache: no entries */
+    rtx_status s = tun_cache_verify(dir, remove, &st, err);
+    if (s == RTX_OK)
+        s = put_cache(a, &st, err);
+    json_decref(damaged);
+    damaged = NULL;
+    TRY(s);
+    TRY(tun_cache_verify(dir, false, &left, err));
+    if (left.bad > 0)
+        return FAIL(err, INVALID, "%llu of %llu entries are damaged%s",
+                    (unsigned long long)left.bad, (unsigned long long)left.entries,
+                    remove ? " and cannot be removed; may this user write there?"
+                           : "; `rtx cache verify --remove` deletes them");
+    return RTX_OK;
+}
+
 rtx_status cli_cache(cli_args *a, rtx_err *err)
 {
     const char *what = a->pos[0], *dir = cli_text(a, "cache");
     tun_cache_stat st = {0};
-    char size[16];
+    if (dir != NULL && *dir == '\0')
+        return cli_usage(err, "--cache '' means no cache, so there is nothing to do; name a folder "
+                              "or leave it away");
+    if (strcmp(what, "verify") == 0)
+        return verify(a, dir, err);
     if (strcmp(what, "stat") == 0)
         TRY(tun_cache_stat_get(dir, &st, err));
-    else if (strcmp(what, "verify") == 0)
-        TRY(tun_cache_verify(dir, cli_has(a, "remove"), &st, err));
     else if (strcmp(what, "gc") == 0)
         TRY(tun_cache_gc(dir, MAX(cli_bytes(a, "max-bytes", (uint64_t)1 << 30), 1), &st, err));
     else
         return cli_usage(err, "rtx cache knows stat, verify and gc, not '%.60s'", what);
-    if (a->json)
-        return cli_put_json(json_pack("{s:s, s:I, s:I, s:I}", "path", st.path, "entries",
-                                      (json_int_t)st.entries, "bytes", (json_int_t)st.bytes, "bad",
-                                      (json_int_t)st.bad),
-                            err);
-    printf("%s: %llu entries, %s", st.path, (unsigned long long)st.entries,
-           cli_human((double)st.bytes, size));
-    if (strcmp(what, "verify") == 0)
-        printf(", %llu damaged%s", (unsigned long long)st.bad,
-               st.bad && cli_has(a, "remove") ? " (removed)" : "");
-    puts("");
-    return RTX_OK;
+    return put_cache(a, &st, err);
 }
 
 /* ---- profile ---- */
@@ -160,6 +226,7 @@ static rtx_status zoo_export(cli_args *a, rtx_err *err)
     const char *out = cli_text(a, "file");
     if (a->n_pos < 2 || out == NULL)
         return cli_usage(err, "usage: rtx zoo %s", cli_zoo_usage);
+    TRY(cli_check_binary(a, out, err));
     AUTO_BUF base_buf name, file;
     base_buf_init(&name, BASE_TAG_CLI, 4096);
     base_buf_init(&file, BASE_TAG_CLI, (size_t)3 << 30);
@@ -176,8 +243,6 @@ static rtx_status zoo_export(cli_args *a, rtx_err *err)
     fe_close(m);
     TRY(s);
     TRY(base_buf_ok(&file, err));
-    if (strcmp(out, "-") == 0 && a->json)
-        return cli_usage(err, "--json and -o - both want standard output");
     TRY(cli_write_file(out, file.data, file.len, err));
     char size[16];
     if (a->json)

@@ -24,5 +24,24 @@ rtx explain m.rtxgc nothing 2>&1 || echo "exit $?"
 rtx compare zoo:mlp,in=8,hidden=16,out=4,layers=2 m.rtxgc --tolerance 1e-12 >/dev/null 2>err; echo "exit $?"
 rtx compile zoo:mlp,in=8 -o - --tune off 2>/dev/null >stream.rtxgc && rtx run stream.rtxgc >/dev/null && echo streamed
 rtx zoo export zoo:mlp --in 8 -o - 2>/dev/null | rtx compile - -o piped.rtxgc --tune off -q >/dev/null && rtx run piped.rtxgc >/dev/null && echo piped
+for c in "inspect -" "explain -" "compare zoo:mlp,in=8,hidden=16,out=4,layers=2 - --no-nodes"; do
+    rtx $c <m.rtxgc >/dev/null && echo "$c: from standard input"
+done
+try() { echo "\$ rtx $*"; rtx "$@" 2>&1; echo "exit $?"; }
+try compile m.rtxgc -o other.rtxgc
+try compile - -o other.rtxgc <m.rtxgc
+try tune m.rtxgc -o - --json
+try tune m.rtxgc -o absent/m.rtxgc
+try compile zoo:mlp -o absent/m.rtxgc
+try compile zoo:mlp -o .
+rtx zoo export zoo:mlp -o model.onnx >/dev/null
+try inspect model.onnx
+try run zoo:mlp
+try bench m.rtxgc
+try compare zoo:mlp,in=8,hidden=16,out=5,layers=2 m.rtxgc
+rtx compare zoo:mlp,in=8,hidden=16,out=4,layers=2,seed=2 m.rtxgc 2>&1 | grep error:
+rtx inspect m.rtxgc --source nothing --json 2>&1
+rtx compile zoo:mlp,in=8 -o - --tune off 2>&1 >size.rtxgc | grep -c "^standard output: 1.* MB"
+ls
 rtx compile zoo:mlp -o /dev/full --tune off >/dev/null 2>err && echo "a full disk is no error"
 :

@@ -28,7 +28,8 @@ json.dump(e, open("split.json", "w"))
 PY
 for cut in fused split; do
     rtx compile $M -o $cut.rtxgc $O --cache "" --pin $cut.json -q >/dev/null || exit
-    rtx explain $cut.rtxgc | sed -n '/^cut$/,$p' | sort # the order is by measured time
+    # The order is by measured time; wrapped lines are joined.
+    rtx explain $cut.rtxgc | sed -n '/^cut$/,$p' | sed -e ':a' -e '$!N;s/\n      */ /;ta' -e 'P;D' | sort
 done
 python3 - <<'PY'
 from facts import *

@@ -21,6 +21,22 @@ try run mlp.rtxgc --input x=cut.npy
 try run mlp.rtxgc --input z=x.npy
 try run mlp.rtxgc --input x=gone.npy
 try run mlp.rtxgc --input x.npy
+try run mlp.rtxgc --input x=- --input z=- </dev/null
+try run - --input x=- <mlp.rtxgc
+rtx run - <mlp.rtxgc | head -1
+try run - </dev/null
+mkdir -p taken/y.npy
+try run mlp.rtxgc --input x=x.npy --output taken
+cat >two.rtx <<'TEXT'
+sym n 0..
+func @f(%0 "x": f32[n,8]) {
+  %1 = add %0 %0 : f32[n,8]
+  %2 = mul %0 %0 : f32[n,8]
+  return %1 "a/b", %2 "a_b"
+}
+TEXT
+rtx compile two.rtx --tune off -q >/dev/null && try run two.rtxgc --input x=x.npy --output two
+ls two
 head -c 5000 mlp.rtxgc >cut.rtxgc
 rtx run cut.rtxgc 2>/dev/null; echo "exit $?"
 :

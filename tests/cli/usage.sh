@@ -25,3 +25,14 @@ try zoo sell
 try zoo export zoo:mlp
 try opt --pass=magic x.rtx
 try bench zoo:mlp --pairs 3
+try bench zoo:mlp --json absent/out.txt
+try bench --json out.txt zoo:mlp
+try compare - -
+try compile - --pin - -o x.rtxgc
+try compile m.onnx --tune off --pin old.json
+try cache stat --cache ''
+try compile zoo:mlp --bucket foo=1 --tune off
+try compile zoo:mlp --bound foo=1:2 --tune off
+try compile zoo:mlp --bucket batch=8 --bound batch=1:4 --tune off
+try compile m.onnx --bound batch=5
+try compile m.onnx --bound batch=5:2

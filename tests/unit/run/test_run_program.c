@@ -357,7 +357,7 @@ static void test_weights_move(void **state)
         skip();
     }
     rtx_program *p = open_streamed(true);
-    p->place.credit_ns = INT64_MAX / 2;             /* as fast as may be */
+    p->place.credit_ns = INT64_MAX / 2; /* as fast as may be */
     assert_false(rtx_program_settled(p));
     assert_int_equal(runs_until_moved(p, 100), 20); /* none by the first, then 19 pieces */
     assert_true(rtx_program_settled(p));
