@@ -144,6 +144,7 @@ static void test_publish(void **state)
     assert_int_equal(names_in("pub"), 1);
     assert_int_equal(base_publish("plain-name", parts, 1, &err), RTX_OK);
     assert_int_equal(base_publish("absent/file", parts, 1, &err), RTX_NOT_FOUND);
+    assert_non_null(strstr(err.text, "absent/file: cannot make a file in folder absent/"));
     assert_int_equal(base_publish("/dev/null", parts, 1, &err), RTX_INVALID);
     assert_int_equal(base_publish("pub", parts, 1, &err), RTX_INVALID);
 }
