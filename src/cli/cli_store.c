@@ -1,9 +1,6 @@
 /* rtx cache, profile, zoo: what is kept on this machine, what it can do, and the models that come along.
  *   layer   top */
 #include "cli.h"
-#include "tun_int.h"
-#include <ftw.h>
-#include <sys/stat.h>
 
 const char cli_cache_usage[] = "stat|verify|gc [--cache DIR] [--max-bytes N]";
 const char cli_cache_text[] =
@@ -41,73 +38,63 @@ const size_t cli_zoo_n_options = COUNT_OF(cli_zoo_options);
 
 /* ---- cache ---- */
 
-enum { ENTRY_DEPTH = 4, ENTRY_BYTES_MAX = 1 << 28, NAMES_SHOWN = 10 };
+enum { NAMES_SHOWN = 10 };
 
-static json_t *damaged; /* nftw hands no context on */
+typedef struct damaged {
+    json_t *paths; /* NULL: nobody looked */
+    uint64_t left; /* not removed */
+} damaged;
 
-/* Entries lie at ROOT/v<schema>/<environment>/<kind>/NAME, as tun_cache.c puts them. */
-static int note_damaged(const char *path, const struct stat *st, int type, struct FTW *at)
+static void note_damaged(void *ctx, const char *path, bool removed)
 {
-    AUTO_FREE char *data = NULL;
-    size_t bytes, n, len = strlen(path);
-    const char *payload;
-    char why[64];
-    (void)type;
-    if (at->level != ENTRY_DEPTH || path[at->base] == '.' ||
-        (len > 6 && strcmp(path + len - 6, ".repro") == 0))
-        return 0;
-    if (!S_ISREG(st->st_mode) ||
-        base_read_file(path, ENTRY_BYTES_MAX, &data, &bytes, NULL) != RTX_OK ||
-        tun_entry_check(data, bytes, NULL, &payload, &n, why, sizeof why) != RTX_OK)
-        json_array_append_new(damaged, json_string(path));
-    return 0;
+    damaged *d = ctx;
+    json_array_append_new(d->paths, json_string(path));
+    d->left += !removed;
 }
 
-static void print_damaged(void)
+static void print_damaged(const damaged *d)
 {
-    size_t n = json_array_size(damaged);
+    size_t n = json_array_size(d->paths);
     for (size_t i = 0; i < MIN(n, NAMES_SHOWN); i++)
-        printf("  %s\n", json_string_value(json_array_get(damaged, i)));
+        printf("  %s\n", json_string_value(json_array_get(d->paths, i)));
     if (n > NAMES_SHOWN)
         printf("  and %zu more\n", n - NAMES_SHOWN);
 }
 
-static rtx_status put_cache(const cli_args *a, const tun_cache_stat *st, rtx_err *err)
+static rtx_status put_cache(const cli_args *a, const tun_cache_stat *st, const damaged *d,
+                            rtx_err *err)
 {
     char size[16];
     if (a->json)
         return cli_put_json(json_pack("{s:s, s:I, s:I, s:I, s:O*}", "path", st->path, "entries",
                                       (json_int_t)st->entries, "bytes", (json_int_t)st->bytes,
-                                      "bad", (json_int_t)st->bad, "damaged", damaged),
+                                      "bad", (json_int_t)st->bad, "damaged", d->paths),
                             err);
     printf("%s: %llu entries, %s", st->path, (unsigned long long)st->entries,
            cli_human((double)st->bytes, size));
-    if (damaged != NULL)
+    if (d->paths != NULL)
         printf(", %llu damaged%s", (unsigned long long)st->bad,
-               st->bad && cli_has(a, "remove") ? " (removed)" : "");
+               st->bad && !d->left ? " (removed)" : "");
     puts("");
-    print_damaged();
+    print_damaged(d);
     return RTX_OK;
 }
 
 /* Damaged entries that stay are an error; those that were removed are measured again when they are wanted. */
 static rtx_status verify(const cli_args *a, const char *dir, rtx_err *err)
 {
-    tun_cache_stat st, left;
+    tun_cache_stat st;
     bool remove = cli_has(a, "remove");
-    TRY(tun_cache_stat_get(dir, &st, err));
-    TRY_ALLOC(damaged = json_array(), err);
-    (void)nftw(st.path, note_damaged, 16, FTW_PHYS); /* no cache: no entries */
-    rtx_status s = tun_cache_verify(dir, remove, &st, err);
+    damaged d = {.paths = json_array()};
+    TRY_ALLOC(d.paths, err);
+    rtx_status s = tun_cache_verify(dir, remove, note_damaged, &d, &st, err);
     if (s == RTX_OK)
-        s = put_cache(a, &st, err);
-    json_decref(damaged);
-    damaged = NULL;
+        s = put_cache(a, &st, &d, err);
+    json_decref(d.paths);
     TRY(s);
-    TRY(tun_cache_verify(dir, false, &left, err));
-    if (left.bad > 0)
-        return FAIL(err, INVALID, "%llu of %llu entries are damaged%s",
-                    (unsigned long long)left.bad, (unsigned long long)left.entries,
+    if (d.left > 0)
+        return FAIL(err, INVALID, "%llu of %llu entries are damaged%s", (unsigned long long)d.left,
+                    (unsigned long long)st.entries,
                     remove ? " and cannot be removed; may this user write there?"
                            : "; `rtx cache verify --remove` deletes them");
     return RTX_OK;
@@ -128,7 +115,7 @@ rtx_status cli_cache(cli_args *a, rtx_err *err)
         TRY(tun_cache_gc(dir, MAX(cli_bytes(a, "max-bytes", (uint64_t)1 << 30), 1), &st, err));
     else
         return cli_usage(err, "rtx cache knows stat, verify and gc, not '%.60s'", what);
-    return put_cache(a, &st, err);
+    return put_cache(a, &st, &(damaged){0}, err);
 }
 
 /* ---- profile ---- */

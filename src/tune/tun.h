@@ -176,8 +176,10 @@ typedef struct tun_cache_stat {
     char path[512];
 } tun_cache_stat;
 RTX_MUST_CHECK rtx_status tun_cache_stat_get(const char *cache, tun_cache_stat *out, rtx_err *err);
-RTX_MUST_CHECK rtx_status tun_cache_verify(const char *cache, bool remove_bad, tun_cache_stat *out,
-                                           rtx_err *err);
+/* Read every entry; `bad` (NULL = nobody) hears of each damaged one and whether it is gone now. */
+typedef void tun_cache_bad(void *ctx, const char *path, bool removed);
+RTX_MUST_CHECK rtx_status tun_cache_verify(const char *cache, bool remove_bad, tun_cache_bad *bad,
+                                           void *ctx, tun_cache_stat *out, rtx_err *err);
 RTX_MUST_CHECK rtx_status tun_cache_gc(const char *cache, uint64_t max_bytes, tun_cache_stat *out,
                                        rtx_err *err);
 

@@ -370,6 +370,8 @@ typedef struct found {
 typedef struct visit {
     tun_cache_stat *stat;
     bool check, remove_bad, list;
+    tun_cache_bad *bad;
+    void *ctx;
     found *files;
     size_t n, cap;
     rtx_status status;
@@ -410,8 +412,9 @@ static void visit_file(visit *v, const char *path, const struct stat *st)
     v->stat->bytes += (uint64_t)st->st_size;
     if (v->check && !repro && (!S_ISREG(st->st_mode) || !entry_whole(path))) {
         v->stat->bad++;
-        if (v->remove_bad && unlink(path) != 0)
-            rmdir(path);
+        bool gone = v->remove_bad && (unlink(path) == 0 || rmdir(path) == 0);
+        if (v->bad)
+            v->bad(v->ctx, path, gone);
     }
     if (v->list && S_ISREG(st->st_mode))
         remember(v, path, st);
@@ -470,10 +473,11 @@ rtx_status tun_cache_stat_get(const char *cache, tun_cache_stat *out, rtx_err *e
     return RTX_OK;
 }
 
-rtx_status tun_cache_verify(const char *cache, bool remove_bad, tun_cache_stat *out, rtx_err *err)
+rtx_status tun_cache_verify(const char *cache, bool remove_bad, tun_cache_bad *bad, void *ctx,
+                            tun_cache_stat *out, rtx_err *err)
 {
     TRY(locate(cache, out, err));
-    visit v = {.stat = out, .check = true, .remove_bad = remove_bad};
+    visit v = {.stat = out, .check = true, .remove_bad = remove_bad, .bad = bad, .ctx = ctx};
     walk(&v, out->path, 0);
     return RTX_OK;
 }

@@ -308,14 +308,14 @@ static void housekeeping(void **state)
                      RTX_OK);
     assert_int_equal(tun_cache_stat_get(b->folder, &st, NULL), RTX_OK);
     assert_int_equal(st.entries, 11);
-    assert_int_equal(tun_cache_verify(b->folder, false, &st, NULL), RTX_OK);
+    assert_int_equal(tun_cache_verify(b->folder, false, NULL, NULL, &st, NULL), RTX_OK);
     assert_int_equal(st.bad, 0);
     char path[1024];
     entry_of(&b->c, "plan", path, sizeof path);
     write_file(path, "rubbish", 7);
-    assert_int_equal(tun_cache_verify(b->folder, true, &st, NULL), RTX_OK);
+    assert_int_equal(tun_cache_verify(b->folder, true, NULL, NULL, &st, NULL), RTX_OK);
     assert_int_equal(st.bad, 1);
-    assert_int_equal(tun_cache_verify(b->folder, false, &st, NULL), RTX_OK);
+    assert_int_equal(tun_cache_verify(b->folder, false, NULL, NULL, &st, NULL), RTX_OK);
     assert_int_equal(st.entries, 10);
     assert_int_equal(st.bad, 0);
     uint64_t one = st.bytes / 10;
@@ -337,7 +337,7 @@ static void repro_files_lie_beside_entries(void **state)
     entry_of(&b->c, "bad", path, sizeof path);
     assert_non_null(strstr(path, name));
     assert_string_equal(path + strlen(path) - 6, ".repro");
-    assert_int_equal(tun_cache_verify(b->folder, true, &st, NULL), RTX_OK);
+    assert_int_equal(tun_cache_verify(b->folder, true, NULL, NULL, &st, NULL), RTX_OK);
     assert_true(st.entries == 0 && st.bad == 0 && st.bytes == text.len);
     assert_int_equal(tun_cache_gc(b->folder, 1, &st, NULL), RTX_OK);
     assert_true(st.entries == 0 && st.bytes == 0);
