@@ -6,6 +6,7 @@
  *             SHA-256; other sections carry XXH3 sums of 1 MiB chunks, which the head's SHA-256 covers in turn
  *   threads   sums are computed by a list of jobs that the threads of the pool take from */
 #include "fmt_bundle.h"
+#include "fmt_plan_priv.h"
 #include <errno.h>
 #include <stdatomic.h>
 #include <unistd.h>
@@ -209,8 +210,9 @@ static rtx_status write_parts(const char *path, const base_buf *head_text, const
 
 static fmt_span text_span(const char *s) { return (fmt_span){s ? s : "", s ? strlen(s) : 0}; }
 
-static rtx_status check_totals(const fmt_plan *const *plans, size_t n_plans, uint64_t consts_bytes,
-                               uint64_t code_bytes, rtx_err *err)
+/* Nothing is written that open would refuse. */
+static rtx_status check_plans(const fmt_plan *const *plans, size_t n_plans, uint64_t consts_bytes,
+                              uint64_t code_bytes, rtx_err *err)
 {
     if (n_plans == 0 || n_plans > FMT_PLANS_MAX)
         return FAIL(err, INTERNAL, "%zu plans for a bundle; 1 to %d are possible", n_plans,
@@ -222,6 +224,9 @@ static rtx_status check_totals(const fmt_plan *const *plans, size_t n_plans, uin
                         i, (unsigned long long)plans[i]->consts_bytes,
                         (unsigned long long)plans[i]->code_bytes, (unsigned long long)consts_bytes,
                         (unsigned long long)code_bytes);
+        rtx_err why = {0};
+        if (fmt_plan_check(plans[i], &why) != RTX_OK)
+            return FAIL(err, INTERNAL, "plan %zu was made wrong: %.300s", i, why.text);
     }
     return RTX_OK;
 }
@@ -241,7 +246,7 @@ rtx_status fmt_bundle_write(const char *path, const fmt_plan *const *plans, size
                             fmt_pieces consts, fmt_span code, const char *manifest,
                             const char *graph_text, const char *evidence, rtx_err *err)
 {
-    TRY(check_totals(plans, n_plans, pieces_bytes(consts), code.bytes, err));
+    TRY(check_plans(plans, n_plans, pieces_bytes(consts), code.bytes, err));
     AUTO_BUF base_buf records, text;
     base_buf_init(&records, BASE_TAG_FORMAT, INT32_MAX);
     base_buf_init(&text, BASE_TAG_FORMAT, SIZE_MAX);

@@ -205,6 +205,17 @@ static rtx_status name_region(const lowering *l, const pass_region *r, lower_slo
     return RTX_OK;
 }
 
+/* Where a view begins in its value. One without elements touches nothing and may lie outside, as x[:, 2:9] of x[0,4] does:
+ * it begins at 0. */
+static fmt_dim view_begin(lowering *l, ir_id id, const lower_view *v)
+{
+    const ir_type *t = ir_type_of(l->g, id);
+    for (int i = 0; i < t->rank; i++)
+        if (fmt_dim_is(l->d, t->dim[i], 0))
+            return fmt_dim_const(l->plan->dims, 0);
+    return plan_dim(l, v->offset);
+}
+
 static rtx_status emit_step(lowering *l, const pass_region *r, const lower_view *out_view,
                             rtx_err *err)
 {
@@ -224,13 +235,13 @@ static rtx_status emit_step(lowering *l, const pass_region *r, const lower_view 
         uint32_t value = v->value;
         if (v->constant != 0)
             s = const_value(l, v->constant, b.packed == (int)i, &value, err);
-        ops[i] = (fmt_operand){value, plan_dim(l, v->offset)};
+        ops[i] = (fmt_operand){value, view_begin(l, b.operand[i], v)};
         if (s == RTX_OK)
             touch(l, value, l->plan->n_steps);
     }
     lower_built_done(&b);
     TRY(s);
-    ops[b.n_in] = (fmt_operand){out_view->value, plan_dim(l, out_view->offset)};
+    ops[b.n_in] = (fmt_operand){out_view->value, view_begin(l, r->root, out_view)};
     touch(l, out_view->value, l->plan->n_steps);
     for (uint32_t i = 0; i < step.n_args; i++)
         arg[i] = plan_dim(l, arg[i]);
