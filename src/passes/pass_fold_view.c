@@ -385,7 +385,8 @@ static ir_id reduce_units(ir_graph *g, const pm_node *n)
     return rest.n_list && x ? pass_emit(g, n->op, &x, 1, &rest) : x;
 }
 
-/* reduce(reshape x) = reshape(reduce x) when the reduced axes are among the trailing sizes that stay. */
+/* reduce(reshape x) = reshape(reduce x) when the reduced axes are among the trailing sizes that stay. Of x without elements
+ * the leading sizes may differ in product. */
 static ir_id reduce_reshape(ir_graph *g, const pm_node *n)
 {
     if (n->op < IR_reduce_sum || n->op > IR_reduce_prod || !pm_is(g, n->in[0], IR_reshape))
@@ -393,6 +394,9 @@ static ir_id reduce_reshape(ir_graph *g, const pm_node *n)
     ir_id x = ir_in(g, n->in[0], 0);
     ir_type out = type_of(g, n->in[0]), in = type_of(g, x), left = {.rank = 0};
     int tail = common_tail(&in, &out);
+    for (int j = 0; j < out.rank; j++)
+        if (fmt_dim_is(g->dims, out.dim[j], 0))
+            return 0;
     ir_attrs a = {.n_list = n->attrs->n_list};
     bool gone[FMT_RANK_MAX] = {0};
     for (int k = 0; k < a.n_list; k++) {
