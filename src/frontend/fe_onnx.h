@@ -168,6 +168,8 @@ bool fe_dim_calc(fmt_dims *d, ir_op op, fmt_dim a, fmt_dim b, fmt_dim *out);
 bool fe_known_ew(fe_node *n, ir_op op, uint32_t n_in);
 
 /* ---- tensors in the file (fe_onnx_data.c) ---- */
+/* Contents as a tensor of this type holds them: constants wrap. False if an expression over sizes may leave the type. */
+bool fe_wrap_content(fe_node *n, fmt_dtype t, fmt_dim *content, uint32_t count);
 RTX_MUST_CHECK rtx_status fe_tensor_value(fe_imp *m, fe_span tensor, const char *what, fe_val *out,
                                           rtx_err *err);
 RTX_MUST_CHECK rtx_status fe_value_of_data(fe_imp *m, const ir_type *type, const void *data,

@@ -3,25 +3,73 @@
 #include <float.h>
 #include <math.h>
 
+/* ---- contents of 32 bits ---- */
+
+/* Sizes that a model computes in i32 it takes to fit, so that free ones count as small; what it does to them may not fit. */
+static bool sizes_fit(fe_node *n, fmt_dim v)
+{
+    int64_t lo, hi;
+    fmt_dim_range(n->d, v, &lo, &hi);
+    if (lo >= INT32_MIN && hi <= INT32_MAX)
+        return true;
+    uint32_t n_sym = fmt_sym_count(n->d);
+    AUTO_FREE int64_t *small = base_alloc_array(BASE_TAG_FRONTEND, n_sym + 1, sizeof *small);
+    if (!small) {
+        ir_bad(n->g, RTX_NOMEM, "out of memory");
+        return false;
+    }
+    for (uint32_t i = 0; i < n_sym; i++)
+        small[i] = MIN(fmt_sym_get(n->d, i)->hi, MAX(fmt_sym_get(n->d, i)->lo, 16));
+    return fmt_dim_eval(n->d, v, small, &lo) && lo >= INT32_MIN && lo <= INT32_MAX;
+}
+
+bool fe_wrap_content(fe_node *n, fmt_dtype t, fmt_dim *content, uint32_t count)
+{
+    for (uint32_t i = 0; t == FMT_I32 && i < count; i++) {
+        int64_t v;
+        if (!fmt_dim_is_const(n->d, content[i], &v)) {
+            if (!sizes_fit(n, content[i]))
+                return false;
+            continue;
+        }
+        if (v == FMT_DIM_LIMIT || v == -FMT_DIM_LIMIT) /* INT64_MAX, INT64_MIN */
+            v = v > 0 ? -1 : 0;
+        content[i] = fmt_dim_const(n->d, (int32_t)v);
+    }
+    return true;
+}
+
+/* fe_known_ew where 32 bits hold the result. */
+static bool known_ew(fe_node *n, ir_op op, uint32_t n_in)
+{
+    if (!fe_known_ew(n, op, n_in))
+        return false;
+    fe_val *v = n->out[0];
+    if (!v || fe_wrap_content(n, (fmt_dtype)v->type.dtype, v->content, v->n))
+        return true;
+    *v = (fe_val){.maker = v->maker};
+    return false;
+}
+
 /* ---- elementwise ---- */
 
 static void op_unary(fe_node *n)
 {
-    if (fe_known_ew(n, (ir_op)n->op->arg, 1))
+    if (known_ew(n, (ir_op)n->op->arg, 1))
         return;
     fe_set(n, 0, ir_emit1(n->g, (ir_op)n->op->arg, fe_in(n, 0)));
 }
 
 static void op_binary(fe_node *n)
 {
-    if (fe_known_ew(n, (ir_op)n->op->arg, 2))
+    if (known_ew(n, (ir_op)n->op->arg, 2))
         return;
     fe_set(n, 0, fe_ew2(n, (ir_op)n->op->arg, fe_in(n, 0), fe_in(n, 1)));
 }
 
 static void op_select(fe_node *n)
 {
-    if (fe_known_ew(n, IR_select, 3))
+    if (known_ew(n, IR_select, 3))
         return;
     fe_set(n, 0, fe_ew(n, IR_select, (ir_id[]){fe_in(n, 0), fe_in(n, 1), fe_in(n, 2)}, 3));
 }
@@ -30,7 +78,7 @@ static void op_select(fe_node *n)
 static void op_variadic(fe_node *n)
 {
     ir_op op = (ir_op)n->op->arg;
-    if (n->n_in == 2 && fe_known_ew(n, op, 2))
+    if (n->n_in == 2 && known_ew(n, op, 2))
         return;
     ir_id x = fe_in(n, 0);
     for (uint32_t k = 1; k < n->n_in && fe_good(n); k++)
@@ -68,9 +116,13 @@ static void op_cast(fe_node *n)
     }
     if (c && (to == FMT_I64 || to == FMT_I32)) {
         ir_type t = *fe_type(n, 0);
+        fmt_dim as[FE_CONTENT_MAX];
         t.dtype = to;
-        fe_set_known(n, 0, &t, c, count);
-        return;
+        memcpy(as, c, count * sizeof *c);
+        if (fe_wrap_content(n, to, as, count)) {
+            fe_set_known(n, 0, &t, as, count);
+            return;
+        }
     }
     fe_set(n, 0, ir_cast(n->g, fe_in(n, 0), to));
 }
@@ -113,7 +165,7 @@ static void op_mod(fe_node *n)
             fe_set(n, 0, floor_mod(n, fe_in(n, 0), fe_in(n, 1)));
         return;
     }
-    if (fe_known_ew(n, op, 2))
+    if (known_ew(n, op, 2))
         return;
     fe_set(n, 0, fe_ew2(n, op, fe_in(n, 0), fe_in(n, 1)));
 }

@@ -85,6 +85,8 @@ static bool prod_known(fe_node *n)
     return true;
 }
 
+    if (!fe_wrap_content(n, (fmt_dtype)t.dtype, &product, 1))
+        return false;
 static void op_reduce(fe_node *n)
 {
     ir_op op = (ir_op)(n->op->arg & 0xffff);
