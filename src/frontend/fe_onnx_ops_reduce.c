@@ -56,10 +56,14 @@ static ir_id reduce_by_type(fe_node *n, ir_op op, ir_id x, const int64_t *axes, 
     return ir_reduce(n->g, op, x, axes, n_axes, keep);
 }
 
-/* log(sum(exp(x))) without overflow: the maximum is taken out first. It is finite or the result is not. */
+/* log(sum(exp(x))) without overflow: the maximum is taken out first. An infinite one stays, as inf - inf is no number. */
 static ir_id log_sum_exp(fe_node *n, ir_id x, const int64_t *axes, uint32_t n_axes, bool keep)
 {
-    ir_id top = ir_reduce(n->g, IR_reduce_max, x, axes, n_axes, true);
+    ir_id top = ir_reduce(n->g, IR_reduce_max, x, axes, n_axes, true),
+          endless = ir_emit1(n->g, IR_isinf, top), zero = fe_const_like(n, top, 0);
+    if (!fe_good(n))
+        return 0;
+    top = fe_ew(n, IR_select, (ir_id[]){endless, zero, top}, 3);
     ir_id rest = ir_emit1(n->g, IR_exp, fe_ew2(n, IR_sub, x, top));
     rest = ir_emit1(n->g, IR_log, ir_reduce(n->g, IR_reduce_sum, rest, axes, n_axes, keep));
     if (!fe_good(n))
@@ -81,12 +85,12 @@ static bool prod_known(fe_node *n)
     for (uint32_t i = 0; i < count; i++)
         if (!fe_dim_calc(n->d, IR_mul, product, c[i], &product))
             return false;
+    if (!fe_wrap_content(n, (fmt_dtype)t.dtype, &product, 1))
+        return false;
     fe_set_known(n, 0, &t, &product, 1);
     return true;
 }
 
-    if (!fe_wrap_content(n, (fmt_dtype)t.dtype, &product, 1))
-        return false;
 static void op_reduce(fe_node *n)
 {
     ir_op op = (ir_op)(n->op->arg & 0xffff);
