@@ -206,8 +206,18 @@ static void op_trilu(fe_node *n)
     a.i[0] = 1;
     ir_id column = ir_emit(n->g, IR_iota, NULL, 0, &a), x = fe_in(n, 0);
     if (fe_has(n, 1))
-        row =
-            fe_ew2(n, IR_add, row, ir_cast(n->g, ir_reshape(n->g, fe_in(n, 1), NULL, 0), FMT_I64));
+        row = fe_ew2(n, IR_add, row, diagonal(n));
+/* k, kept below every size so that row + k cannot overflow. */
+static ir_id diagonal(fe_node *n)
+{
+    double k, end = (double)FMT_DIM_LIMIT;
+    if (fe_number(n, 1, &k))
+        return ir_scalar(n->g, FMT_I64, MAX(-end, MIN(k, end)));
+    ir_id x = ir_cast(n->g, ir_reshape(n->g, fe_in(n, 1), NULL, 0), FMT_I64);
+    x = fe_ew2(n, IR_max, x, fe_const_like(n, x, -end));
+    return fe_ew2(n, IR_min, x, fe_const_like(n, x, end));
+}
+
     ir_id keep = fe_ew2(n, fe_attr_i(n, "upper", 1) ? IR_ge : IR_le, column, row);
     if (fe_good(n))
         fe_set(n, 0, fe_ew(n, IR_select, (ir_id[]){keep, x, fe_const_like(n, x, 0)}, 3));
