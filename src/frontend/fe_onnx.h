@@ -149,6 +149,8 @@ bool fe_check_sizes(fe_node *n, const fmt_dim *dims, uint32_t rank);
 void fe_refuse(fe_node *n, const char *fmt, ...)
     RTX_PRINTF(2, 3); /* UNSUPPORTED, the import goes on */
 void fe_bad(fe_node *n, const char *fmt, ...) RTX_PRINTF(2, 3); /* INVALID, the import ends */
+/* a and b are one size from here on; else the node is bad where they always differ, and refused where that is not known. */
+bool fe_same_dim(fe_node *n, fmt_dim a, fmt_dim b, const char *what);
 /* False once the node was refused or the graph failed. */
 bool fe_good(const fe_node *n);
 
@@ -166,10 +168,10 @@ fmt_dim fe_dim_product(fmt_dims *d, const fmt_dim *dims, uint32_t n);
 bool fe_dim_calc(fmt_dims *d, ir_op op, fmt_dim a, fmt_dim b, fmt_dim *out);
 /* Elementwise operation on known contents with broadcasting; false if it must be computed. Sets output 0. */
 bool fe_known_ew(fe_node *n, ir_op op, uint32_t n_in);
-
-/* ---- tensors in the file (fe_onnx_data.c) ---- */
 /* Contents as a tensor of this type holds them: constants wrap. False if an expression over sizes may leave the type. */
 bool fe_wrap_content(fe_node *n, fmt_dtype t, fmt_dim *content, uint32_t count);
+
+/* ---- tensors in the file (fe_onnx_data.c) ---- */
 RTX_MUST_CHECK rtx_status fe_tensor_value(fe_imp *m, fe_span tensor, const char *what, fe_val *out,
                                           rtx_err *err);
 RTX_MUST_CHECK rtx_status fe_value_of_data(fe_imp *m, const ir_type *type, const void *data,

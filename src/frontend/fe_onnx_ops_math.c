@@ -304,6 +304,34 @@ static void op_softmax(fe_node *n)
 
 static ir_id transpose_last(fe_node *n, ir_id x) { return ir_permute(n->g, x, (int64_t[]){1, 0}); }
 
+bool fe_same_dim(fe_node *n, fmt_dim a, fmt_dim b, const char *what)
+{
+    int64_t lo, hi;
+    if (!fe_good(n) || fmt_dim_unify(n->d, a, b))
+        return fe_good(n);
+    AUTO_BUF base_buf text;
+    base_buf_init(&text, BASE_TAG_FRONTEND, 160);
+    fmt_dim_print(n->d, a, &text);
+    base_buf_puts(&text, " and ");
+    fmt_dim_print(n->d, b, &text);
+    fmt_dim_range(n->d, fmt_dim_sub(n->d, a, b), &lo, &hi);
+    if (lo > 0 || hi < 0)
+        fe_bad(n, "%s: %s differ", what, text.data ? text.data : "sizes");
+    else
+        fe_refuse(n, "%s: %s cannot be proven equal", what, text.data ? text.data : "sizes");
+    return false;
+}
+
+/* Leading axes that stretch to no common shape: wrong, or only not proven. */
+static void no_common_shape(fe_node *n, const ir_type *a, const ir_type *b)
+{
+    for (int i = a->rank - 1, j = b->rank - 1; i >= 0 && j >= 0; i--, j--)
+        if (!fmt_dim_is(n->d, a->dim[i], 1) && !fmt_dim_is(n->d, b->dim[j], 1) &&
+            !fe_same_dim(n, a->dim[i], b->dim[j], "leading axes"))
+            return;
+    fe_bad(n, "the leading axes of its operands do not match");
+}
+
 /* a[…,M,K] · b[K,N]: one matrix product over all rows. */
 static ir_id rows_by_matrix(fe_node *n, ir_id a, ir_id b)
 {
@@ -321,7 +349,7 @@ static ir_id batched(fe_node *n, ir_id a, ir_id b)
     const ir_type ma = ta, mb = tb;
     ta.rank -= 2, tb.rank -= 2;
     if (!ir_broadcast_dims(n->g, &ta, &tb, &out)) {
-        fe_bad(n, "the leading axes of its operands do not match");
+        no_common_shape(n, &ta, &tb);
         return 0;
     }
     if (out.rank + 2u > FMT_RANK_MAX)
@@ -349,7 +377,7 @@ static void op_matmul(fe_node *n)
         a = ir_reshape(n->g, a, (fmt_dim[]){one, ta.dim[0]}, 2);
     if (tb.rank == 1)
         b = ir_reshape(n->g, b, (fmt_dim[]){tb.dim[0], one}, 2);
-    if (!fe_good(n))
+    if (!fe_same_dim(n, ta.dim[ta.rank - 1], tb.dim[MAX(tb.rank - 2, 0)], "the sizes summed over"))
         return;
     ir_id y = ta.rank > 2 && tb.rank <= 2    ? rows_by_matrix(n, a, b)
               : ta.rank <= 2 && tb.rank <= 2 ? ir_emit2(n->g, IR_dot, a, b)
@@ -382,6 +410,9 @@ static void op_gemm(fe_node *n)
         a = transpose_last(n, a);
     if (fe_attr_i(n, "transB", 0))
         b = transpose_last(n, b);
+    if (!fe_good(n) || !fe_same_dim(n, ir_type_of(n->g, a)->dim[1], ir_type_of(n->g, b)->dim[0],
+                                    "the sizes summed over"))
+        return;
     ir_id y = scaled(n, ir_emit2(n->g, IR_dot, a, b), fe_attr_f(n, "alpha", 1));
     if (fe_has(n, 2) && fe_good(n))
         y = fe_ew2(n, IR_add, y, scaled(n, fe_in(n, 2), fe_attr_f(n, "beta", 1)));
