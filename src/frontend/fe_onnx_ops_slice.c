@@ -139,6 +139,23 @@ static void op_slice(fe_node *n)
     set_slice(n, 0, cuts);
 }
 
+/* Parts of a free axis. What does not divide evenly has a smaller last part from opset 18 on, and is wrong before. */
+static bool equal_parts(fe_node *n, fmt_dim whole, fmt_dim *sizes)
+{
+    uint32_t count = n->n_out;
+    fmt_dim parts = fmt_dim_const(n->d, count), each = fmt_dim_div(n->d, whole, parts);
+    bool even = fmt_dim_mul(n->d, each, parts) == whole;
+    if (!even && (n->opset < 18 || count > 2)) {
+        fe_refuse(n, "whether the axis has %u equal parts depends on a free size", count);
+        return false;
+    }
+    for (uint32_t i = 0; i < count; i++)
+        sizes[i] = each;
+    if (!even) /* the larger part first */
+        sizes[0] = fmt_dim_sub(n->d, whole, each);
+    return fe_good(n);
+}
+
 /* Sizes of the parts: given, or equal with a smaller last one. */
 static bool split_sizes(fe_node *n, fmt_dim whole, fmt_dim *sizes)
 {
@@ -159,8 +176,7 @@ static bool split_sizes(fe_node *n, fmt_dim whole, fmt_dim *sizes)
             for (uint32_t i = 0; i < count; i++)
                 sizes[i] = fmt_dim_const(n->d, MAX(0, MIN(each, c - each * i)));
         } else {
-            for (uint32_t i = 0; i < count; i++)
-                sizes[i] = fmt_dim_div(n->d, whole, fmt_dim_const(n->d, count));
+            return equal_parts(n, whole, sizes);
         }
     }
     if (count != n->n_out)
@@ -168,9 +184,8 @@ static bool split_sizes(fe_node *n, fmt_dim whole, fmt_dim *sizes)
     fmt_dim sum = fmt_dim_const(n->d, 0);
     for (uint32_t i = 0; i < count; i++)
         sum = fmt_dim_add(n->d, sum, sizes[i]);
-    if (fe_good(n) && !fmt_dim_unify(n->d, sum, whole))
-        fe_bad(n, "the sizes do not add up to the axis");
-    return fe_good(n) && fe_check_sizes(n, sizes, MIN(count, FMT_RANK_MAX));
+    return fe_same_dim(n, sum, whole, "the sum of the sizes and the axis") &&
+           fe_check_sizes(n, sizes, MIN(count, FMT_RANK_MAX));
 }
 
 static void op_split(fe_node *n)
@@ -193,6 +208,17 @@ static void op_split(fe_node *n)
     }
 }
 
+/* k, kept below every size so that row + k cannot overflow. */
+static ir_id diagonal(fe_node *n)
+{
+    double k, end = (double)FMT_DIM_LIMIT;
+    if (fe_number(n, 1, &k))
+        return ir_scalar(n->g, FMT_I64, MAX(-end, MIN(k, end)));
+    ir_id x = ir_cast(n->g, ir_reshape(n->g, fe_in(n, 1), NULL, 0), FMT_I64);
+    x = fe_ew2(n, IR_max, x, fe_const_like(n, x, -end));
+    return fe_ew2(n, IR_min, x, fe_const_like(n, x, end));
+}
+
 /* Keeps the lower or upper triangle of the last two axes: row + k compared with column. */
 static void op_trilu(fe_node *n)
 {
@@ -207,17 +233,6 @@ static void op_trilu(fe_node *n)
     ir_id column = ir_emit(n->g, IR_iota, NULL, 0, &a), x = fe_in(n, 0);
     if (fe_has(n, 1))
         row = fe_ew2(n, IR_add, row, diagonal(n));
-/* k, kept below every size so that row + k cannot overflow. */
-static ir_id diagonal(fe_node *n)
-{
-    double k, end = (double)FMT_DIM_LIMIT;
-    if (fe_number(n, 1, &k))
-        return ir_scalar(n->g, FMT_I64, MAX(-end, MIN(k, end)));
-    ir_id x = ir_cast(n->g, ir_reshape(n->g, fe_in(n, 1), NULL, 0), FMT_I64);
-    x = fe_ew2(n, IR_max, x, fe_const_like(n, x, -end));
-    return fe_ew2(n, IR_min, x, fe_const_like(n, x, end));
-}
-
     ir_id keep = fe_ew2(n, fe_attr_i(n, "upper", 1) ? IR_ge : IR_le, column, row);
     if (fe_good(n))
         fe_set(n, 0, fe_ew(n, IR_select, (ir_id[]){keep, x, fe_const_like(n, x, 0)}, 3));
