@@ -258,26 +258,40 @@ static void op_flatten(fe_node *n)
     set_reshaped(n, dims, 2);
 }
 
+/* 1 for some sizes and not for others. */
+static bool may_be_one(const fmt_dims *d, fmt_dim v)
+{
+    int64_t lo, hi;
+    fmt_dim_range(d, v, &lo, &hi);
+    return !fmt_dim_is_const(d, v, NULL) && lo <= 1 && hi >= 1;
+}
+
 static void op_squeeze(fe_node *n)
 {
     const ir_type t = *fe_type(n, 0);
     int64_t axes[FMT_RANK_MAX];
     uint32_t n_axes, rank = 0;
-    bool drop[FMT_RANK_MAX] = {0}, given = fe_axes(n, 1, axes, &n_axes);
+    bool drop[FMT_RANK_MAX] = {0};
+    bool given = fe_axes(n, 1, axes, &n_axes) && n_axes > 0; /* an empty list names all of them */
     fmt_dim dims[FMT_RANK_MAX];
+    if (!fe_good(n))
+        return;
     for (uint32_t i = 0; given && i < n_axes; i++) {
         uint32_t ax;
         if (!fe_axis(n, axes[i], t.rank, &ax))
             return;
-        if (!fmt_dim_unify(n->d, t.dim[ax], fmt_dim_const(n->d, 1))) {
-            fe_bad(n, "axis %u does not have size 1", ax);
+        if (!fe_same_dim(n, t.dim[ax], fmt_dim_const(n->d, 1), "the size of an axis that goes"))
             return;
-        }
         drop[ax] = true;
     }
-    for (uint32_t i = 0; i < t.rank; i++)
+    for (uint32_t i = 0; i < t.rank; i++) {
+        if (!given && may_be_one(n->d, t.dim[i])) {
+            fe_refuse(n, "without axes, whether axis %u goes depends on a free size", i);
+            return;
+        }
         if (!(given ? drop[i] : fmt_dim_is(n->d, t.dim[i], 1)))
             dims[rank++] = t.dim[i];
+    }
     set_reshaped(n, dims, rank);
 }
 
