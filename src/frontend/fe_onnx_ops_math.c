@@ -424,24 +424,43 @@ static void op_gemm(fe_node *n)
 typedef struct labels {
     char at[FMT_RANK_MAX];
     uint32_t n;
+    int dots; /* where "..." stands among them; -1: nowhere */
 } labels;
 
 static bool has_label(const labels *l, char c) { return memchr(l->at, c, l->n) != NULL; }
 
 static bool parse_labels(const uint8_t **s, const uint8_t *end, labels *l)
 {
-    l->n = 0;
+    *l = (labels){.dots = -1};
     for (; *s < end; ++*s) {
         char c = (char)**s;
         if (c == ' ')
             continue;
         if (c == ',' || c == '-')
             break;
+        if (c == '.' && l->dots < 0 && end - *s >= 3 && (*s)[1] == '.' && (*s)[2] == '.') {
+            l->dots = (int)l->n;
+            *s += 2;
+            continue;
+        }
         bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
         if (!letter || l->n == FMT_RANK_MAX || has_label(l, c))
             return false;
         l->at[l->n++] = c;
     }
+    return true;
+}
+
+/* What an equation without "->" leaves out: the labels of one operand only, in alphabetical order behind "...". */
+static bool implied_labels(const labels *in, labels *out)
+{
+    *out = (labels){.dots = in[0].dots >= 0 || in[1].dots >= 0 ? 0 : -1};
+    for (char c = 'A'; c <= 'z'; c++)
+        if (has_label(&in[0], c) != has_label(&in[1], c)) {
+            if (out->n == FMT_RANK_MAX)
+                return false;
+            out->at[out->n++] = c;
+        }
     return true;
 }
 
@@ -453,8 +472,59 @@ static bool parse_einsum(fe_span eq, labels in[2], uint32_t n_in, labels *out)
     for (uint32_t k = 0; k < n_in; k++)
         if (!parse_labels(&s, end, &in[k]) || (k + 1 < n_in && (s == end || *s++ != ',')))
             return false;
+    if (s == end)
+        return implied_labels(in, out);
     return end - s >= 2 && s[0] == '-' && s[1] == '>' && (s += 2, parse_labels(&s, end, out)) &&
            s == end;
+}
+
+/* "..." becomes digits, the last axis it stands for always the last one. */
+static bool expand_dots(labels *l, uint32_t axes)
+{
+    if (l->dots < 0)
+        return axes == 0;
+    if (l->n + axes > FMT_RANK_MAX)
+        return false;
+    memmove(l->at + l->dots + axes, l->at + l->dots, l->n - (uint32_t)l->dots);
+    for (uint32_t i = 0; i < axes; i++)
+        l->at[(uint32_t)l->dots + i] = (char)('0' + FMT_RANK_MAX - axes + i);
+    l->n += axes;
+    return true;
+}
+
+static bool read_einsum(fe_node *n, labels in[2], labels *out)
+{
+    uint32_t axes = 0;
+    if (n->n_in > 2 || !parse_einsum(fe_attr_s(n, "equation"), in, n->n_in, out))
+        return false;
+    for (uint32_t k = 0; k < n->n_in; k++) {
+        uint32_t rank = fe_type(n, k)->rank, rest = rank - MIN(in[k].n, rank);
+        if (in[k].n > rank || !expand_dots(&in[k], rest))
+            return false;
+        axes = MAX(axes, rest);
+    }
+    if (!expand_dots(out, axes))
+        return false;
+    for (uint32_t i = 0; i < out->n; i++)
+        if (!has_label(&in[0], out->at[i]) && !has_label(&in[1], out->at[i]))
+            return false;
+    return true;
+}
+
+/* An axis of 1 that meets a longer one of the same label leaves: the other alone has it then. */
+static ir_id drop_units(fe_node *n, ir_id x, labels *l, const ir_type *other, const labels *there)
+{
+    ir_type t = *ir_type_of(n->g, x);
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < l->n; i++) {
+        const char *at = memchr(there->at, l->at[i], there->n);
+        if (at && fmt_dim_is(n->d, t.dim[i], 1) && !fmt_dim_is(n->d, other->dim[at - there->at], 1))
+            continue;
+        t.dim[kept] = t.dim[i];
+        l->at[kept++] = l->at[i];
+    }
+    l->n = kept;
+    return kept == t.rank ? x : ir_reshape(n->g, x, t.dim, kept);
 }
 
 /* Sum away the labels that nobody else has. */
@@ -494,8 +564,8 @@ static void unify_labels(fe_node *n, ir_id a, ir_id b, const labels *la, const l
     const ir_type ta = *ir_type_of(n->g, a), tb = *ir_type_of(n->g, b);
     for (uint32_t i = 0; i < la->n; i++) {
         const char *there = memchr(lb->at, la->at[i], lb->n);
-        if (there && !fmt_dim_unify(n->d, ta.dim[i], tb.dim[there - lb->at]))
-            fe_bad(n, "label '%c' has two sizes", la->at[i]);
+        if (there)
+            fe_same_dim(n, ta.dim[i], tb.dim[there - lb->at], "axes of one label");
     }
 }
 
@@ -524,6 +594,8 @@ static ir_id einsum_dot(fe_node *n, ir_id a, ir_id b, const labels *la, const la
 {
     labels batch = {.n = 0}, m = {.n = 0}, nn = {.n = 0}, k = {.n = 0};
     unify_labels(n, a, b, la, lb);
+    if (!fe_good(n))
+        return 0;
     take_labels(&batch, la, lb, out, true, true);
     take_labels(&k, la, lb, out, true, false);
     take_labels(&m, la, lb, out, false, true);
@@ -549,21 +621,25 @@ static ir_id einsum_dot(fe_node *n, ir_id a, ir_id b, const labels *la, const la
 
 static void op_einsum(fe_node *n)
 {
-    labels in[2] = {{.n = 0}, {.n = 0}}, out = {.n = 0}, have;
-    bool known = n->n_in <= 2 && parse_einsum(fe_attr_s(n, "equation"), in, n->n_in, &out);
-    for (uint32_t k = 0; known && k < n->n_in; k++)
-        known = in[k].n == fe_type(n, k)->rank;
-    for (uint32_t i = 0; known && i < out.n; i++)
-        known = has_label(&in[0], out.at[i]) || has_label(&in[1], out.at[i]);
-    if (!known) {
+    labels in[2] = {{.dots = -1}, {.dots = -1}}, out, have;
+    if (!read_einsum(n, in, &out)) {
         fe_span eq = fe_attr_s(n, "equation");
-        fe_refuse(n, "only products of two operands with plain labels: '%.*s'", FE_SHOW(eq));
+        fe_refuse(n, "only products of two operands, each label once in each: '%.*s'", FE_SHOW(eq));
         return;
     }
-    ir_id a = sum_private(n, fe_in(n, 0), &in[0], &in[1], &out);
+    ir_id a = fe_in(n, 0), b = fe_in(n, 1);
+    if (n->n_in == 2 && fe_good(n)) {
+        const ir_type ta = *fe_type(n, 0), tb = *fe_type(n, 1);
+        const labels whole = in[0];
+        a = drop_units(n, a, &in[0], &tb, &in[1]);
+        b = drop_units(n, b, &in[1], &ta, &whole);
+    }
+    if (!fe_good(n))
+        return;
+    a = sum_private(n, a, &in[0], &in[1], &out);
     have = in[0];
     if (n->n_in == 2 && fe_good(n)) {
-        ir_id b = sum_private(n, fe_in(n, 1), &in[1], &in[0], &out);
+        b = sum_private(n, b, &in[1], &in[0], &out);
         a = fe_good(n) ? einsum_dot(n, a, b, &in[0], &in[1], &out, &have) : 0;
     }
     if (fe_good(n))
