@@ -5,7 +5,7 @@ import threading
 
 from . import _native
 from ._errors import InvalidType, InvalidValue, Unsupported, raise_for
-from ._program import SHORT_NAMES, Program
+from ._program import SHORT_NAMES, Program, as_array, path_bytes, seconds, whole
 
 
 def check_device(device):
@@ -16,7 +16,7 @@ def check_device(device):
 def _bind(name, value):
     import numpy as np
 
-    array = np.asarray(value)
+    array = as_array(name, value)
     if array.dtype.kind == "f" and not np.isfinite(array).all():
         raise InvalidValue(f"binds: input '{name}' holds values that are not finite", "INVALID")
     if array.dtype.name not in SHORT_NAMES:
@@ -26,7 +26,13 @@ def _bind(name, value):
 
 
 def _shape_text(shape):
-    return shape if isinstance(shape, str) else "x".join(str(int(d)) for d in shape)
+    return shape if isinstance(shape, str) else "x".join(str(whole("shapes", d)) for d in shape)
+
+
+def _sizes(what, name, values):
+    if isinstance(values, str) or not hasattr(values, "__iter__"):
+        raise InvalidType(f"{what}: '{name}' is given {values!r}, wanted a list of whole numbers", "INVALID")
+    return [whole(what, v) for v in values]
 
 
 def options_text(tune="quick", threads=None, cache=None, shapes=None, buckets=None, bounds=None, deterministic=False, binds=None,
@@ -36,19 +42,19 @@ def options_text(tune="quick", threads=None, cache=None, shapes=None, buckets=No
 
     options = {"tune": tune}
     if threads is not None:
-        options["threads"] = [int(t) for t in (threads if hasattr(threads, "__iter__") else [threads])]
+        options["threads"] = [whole("threads", t) for t in (threads if hasattr(threads, "__iter__") else [threads])]
     if cache is not None:
         options["cache"] = "" if cache is False else os.fspath(cache)
     if shapes:
         options["shapes"] = {name: _shape_text(shape) for name, shape in shapes.items()}
     if buckets:
-        options["buckets"] = {name: [int(v) for v in values] for name, values in buckets.items()}
+        options["buckets"] = {name: _sizes("buckets", name, values) for name, values in buckets.items()}
     if bounds:
-        options["bounds"] = {name: [int(lo), int(hi)] for name, (lo, hi) in bounds.items()}
+        options["bounds"] = {name: _sizes("bounds", name, values) for name, values in bounds.items()}
     if binds:
         options["binds"] = {name: _bind(name, value) for name, value in binds.items()}
     if budget is not None:
-        options["budget"] = float(budget)
+        options["budget"] = seconds("budget", budget)
     if deterministic:
         options["deterministic"] = True
     if isa is not None:
@@ -60,7 +66,7 @@ def options_text(tune="quick", threads=None, cache=None, shapes=None, buckets=No
 
 def _call(model, options, out, box):
     report, err = ctypes.c_void_p(), _native.Err()
-    status = _native.lib.rtx_compile(os.fsencode(model), options.encode(), os.fsencode(out), ctypes.byref(report),
+    status = _native.lib.rtx_compile(model, options.encode(), out, ctypes.byref(report),
                                      ctypes.byref(err))
     full = None
     if _native.STATUS[status] == "UNSUPPORTED":  # the text of this thread's last answer
@@ -92,7 +98,7 @@ def compile_file(model, options, out):
 
     if not hasattr(_native.lib, "rtx_compile"):
         raise Unsupported(f"{_native.path} runs programs but does not compile; librtx.so is needed")
-    status, err, full, report = _call_interruptible(model, options, out)
+    status, err, full, report = _call_interruptible(path_bytes(model), options, path_bytes(out))
     if status != _native.OK:
         raise_for(status, err, full)
     return json.loads(report) if report else {}

@@ -1,5 +1,7 @@
 """An open program: ports, runs, results."""
 import ctypes
+import math
+import operator
 import os
 import threading
 from collections import namedtuple
@@ -21,11 +23,40 @@ class Port(namedtuple("Port", "name dtype shape")):
     __slots__ = ()
 
     def __str__(self):
-        return f"{self.name}: {_type_text(self.dtype, self.shape)}"
+        return f"{self.name}: {type_text(self.dtype, self.shape)}"
 
 
-def _type_text(dtype, shape):
+def type_text(dtype, shape):
     return f"{SHORT_NAMES.get(dtype, dtype)}[{','.join(str(d) for d in shape)}]"
+
+
+def _given_text(array):
+    order = "" if array.dtype.isnative else " in foreign byte order"
+    return type_text(array.dtype.name, array.shape) + order
+
+
+def whole(what, value):
+    """An int, of nothing that would have to be rounded."""
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise InvalidType(f"{what}: given {value!r}, wanted a whole number", "INVALID") from None
+
+
+def seconds(what, value):
+    if isinstance(value, (str, bytes)) or not hasattr(value, "__float__"):
+        raise InvalidType(f"{what}: given {value!r}, wanted a number of seconds", "INVALID")
+    if not 0 <= float(value) < math.inf:
+        raise InvalidValue(f"{what}: given {value!r}, wanted a finite number of seconds from 0", "INVALID")
+    return float(value)
+
+
+def path_bytes(path):
+    """For the library, which takes a NUL for the end."""
+    data = os.fsencode(path)
+    if b"\0" in data:
+        raise InvalidValue(f"the path {path!r} holds a NUL byte; no file has such a name", "INVALID")
+    return data
 
 
 def _numpy_dtype(name):
@@ -38,7 +69,7 @@ def _numpy_dtype(name):
     return np.dtype(ml_dtypes.bfloat16)
 
 
-def _as_array(name, value):
+def as_array(name, value):
     """An ndarray over the caller's memory where that is possible."""
     if isinstance(value, np.ndarray):
         return value
@@ -48,7 +79,10 @@ def _as_array(name, value):
         except (BufferError, RuntimeError, TypeError, ValueError):
             if not hasattr(value, "__array__"):
                 raise InvalidType(f"input '{name}': its DLPack data cannot be read as a CPU array", "INVALID") from None
-    return np.asarray(value)
+    try:
+        return np.asarray(value)
+    except (TypeError, ValueError) as error:
+        raise InvalidValue(f"input '{name}': given {type(value).__name__}, which is no array: {error}", "INVALID") from None
 
 
 class Program:
@@ -63,7 +97,8 @@ class Program:
         self.path = os.fspath(path)
         self.report = None  # what rtx.compile had to say, if it made this program
         handle, err = ctypes.c_void_p(), _native.Err()
-        status = _native.lib.rtx_program_open(os.fsencode(self.path), int(threads or 0), ctypes.byref(handle), ctypes.byref(err))
+        status = _native.lib.rtx_program_open(path_bytes(self.path), whole("threads", threads or 0), ctypes.byref(handle),
+                                              ctypes.byref(err))
         if status != _native.OK:
             raise_for(status, err)
         self._handle = handle
@@ -105,13 +140,14 @@ class Program:
     def run(self, inputs, out=None, threads=None):
         """Results by name. inputs: {name: array}. out: {name: array} to write into instead of fresh memory. threads: for this
         run only."""
+        threads = whole("threads", threads or 0)
         arrays = self._input_arrays(inputs)
         given = self._tensors(self._in, arrays)
         with self._use() as handle:
             results = self._output_arrays(handle, given, arrays, out)
             wanted = self._tensors(self._out, results)
             err = _native.Err()
-            status = _native.lib.rtx_program_run(handle, given, len(arrays), wanted, len(results), int(threads or 0),
+            status = _native.lib.rtx_program_run(handle, given, len(arrays), wanted, len(results), threads,
                                                  ctypes.byref(err))
         if status != _native.OK:
             raise_for(status, err)
@@ -126,10 +162,10 @@ class Program:
             self._explain_names(inputs, self.inputs, "input")
         arrays = []
         for (name, _, dtype, _), port in zip(self._in, self.inputs):
-            array = _as_array(name, inputs[name])
-            if array.dtype != dtype:
-                raise InvalidType(f"input '{name}': given {_type_text(array.dtype.name, array.shape)}, wanted "
-                                  f"{_type_text(port.dtype, port.shape)}", "INVALID")
+            array = as_array(name, inputs[name])
+            if array.dtype != dtype or array.ndim > _native.RANK_MAX:
+                kind = InvalidType if array.dtype != dtype else InvalidValue
+                raise kind(f"input '{name}': given {_given_text(array)}, wanted {type_text(port.dtype, port.shape)}", "INVALID")
             if not array.flags.c_contiguous:
                 array = np.ascontiguousarray(array).reshape(array.shape)
             arrays.append(array)
@@ -143,7 +179,7 @@ class Program:
             raise InvalidValue(f"no {what} '{unknown[0]}'; the program has {', '.join(map(repr, names)) or 'none'}", "INVALID")
         for port in ports:
             if port.name not in given:
-                raise InvalidValue(f"{what} '{port.name}' is missing; wanted {_type_text(port.dtype, port.shape)}", "INVALID")
+                raise InvalidValue(f"{what} '{port.name}' is missing; wanted {type_text(port.dtype, port.shape)}", "INVALID")
 
     @staticmethod
     def _tensors(ports, arrays):
@@ -152,8 +188,7 @@ class Program:
             shape = array.shape
             tensor.name, tensor.dtype, tensor.rank = name, code, len(shape)
             tensor.data = array.__array_interface__["data"][0]  # twice as quick as array.ctypes.data
-            if len(shape) <= _native.RANK_MAX:  # else the library refuses by rank
-                tensor.dim[: len(shape)] = shape
+            tensor.dim[: len(shape)] = shape
         return tensors
 
     def _output_shapes(self, handle, given, arrays):
@@ -173,6 +208,8 @@ class Program:
         return dims
 
     def _output_arrays(self, handle, given, arrays, out):
+        if out is not None and not hasattr(out, "keys"):
+            raise InvalidType(f"out must be a dict of name and array, not {type(out).__name__}", "INVALID")
         if out:
             unknown = [k for k in out if k not in self._out_names]
             if unknown:
@@ -189,7 +226,7 @@ class Program:
     def _check_out(name, array, dtype, dims):
         if not isinstance(array, np.ndarray):
             raise InvalidType(f"output '{name}': given {type(array).__name__}, wanted a NumPy array", "INVALID")
-        given, wanted = _type_text(array.dtype.name, array.shape), _type_text(dtype.name, dims)
+        given, wanted = _given_text(array), type_text(dtype.name, dims)
         if array.dtype != dtype:
             raise InvalidType(f"output '{name}': given {given}, wanted {wanted}", "INVALID")
         if array.shape != dims:
@@ -214,7 +251,8 @@ class Program:
             _native.lib.rtx_program_close(handle)
 
     def __enter__(self):
-        return self
+        with self._use():
+            return self
 
     def __exit__(self, *_):
         self.close()

@@ -11,6 +11,7 @@ import numpy as np
 
 from ._compile import compile as _compile
 from ._errors import InvalidValue, Unsupported
+from ._program import type_text
 
 _BIND = re.compile(r"bind=([^\s,;]+)")
 _PROGRAMS_MAX = 32
@@ -18,7 +19,18 @@ _PROGRAMS_MAX = 32
 
 def _names(model):
     constants = {t.name for t in model.graph.initializer} | {t.values.name for t in model.graph.sparse_initializer}
-    return [i.name for i in model.graph.input if i.name not in constants], [o.name for o in model.graph.output]
+    inputs = {i.name: _wanted(i) for i in model.graph.input if i.name not in constants}
+    return inputs, [o.name for o in model.graph.output]
+
+
+def _wanted(value):
+    """The declared type of an input, as messages show it."""
+    from onnx import TensorProto
+
+    tensor = value.type.tensor_type
+    dtype = TensorProto.DataType.Name(tensor.elem_type).lower()
+    dtype = {"float": "float32", "double": "float64"}.get(dtype, dtype)
+    return type_text(dtype, [d.dim_param or (d.dim_value if d.HasField("dim_value") else "?") for d in tensor.shape.dim])
 
 
 class BackendRep:
@@ -29,7 +41,8 @@ class BackendRep:
         self._model = os.path.join(self._folder.name, "model.onnx")
         with open(self._model, "wb") as file:
             file.write(model if isinstance(model, bytes) else model.SerializeToString())
-        self._inputs, self._outputs = _names(model)
+        self._wanted, self._outputs = _names(model)
+        self._inputs = list(self._wanted)
         self._options = options
         self._bound = []  # inputs that must be known to compile, in order of discovery
         self._programs = {}
@@ -46,6 +59,9 @@ class BackendRep:
         return bool(new)
 
     def _program(self, feed):
+        for name in self._bound:
+            if name not in feed:
+                raise InvalidValue(f"input '{name}' is missing; wanted {self._wanted[name]}", "INVALID")
         binds = {name: np.array(feed[name], order="C") for name in self._bound}
         key = tuple((name, a.dtype.str, a.shape, a.tobytes()) for name, a in binds.items())
         program = self._programs.get(key)
@@ -105,12 +121,12 @@ def run_model(model, inputs, device="CPU", **options):
 
 def run_node(node, inputs, device="CPU", outputs_info=None, **options):
     """Run one NodeProto. Types and shapes of its inputs are those of the arrays."""
-    from onnx import TensorProto, helper
+    from onnx import ValueInfoProto, helper
 
     arrays = [np.asarray(a) for a in inputs]
     names = [n for n in node.input if n]
     values = [helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape) for n, a in zip(names, arrays)]
-    results = [helper.make_tensor_value_info(n, TensorProto.UNDEFINED, None) for n in node.output if n]
+    results = [ValueInfoProto(name=n) for n in node.output if n]  # of any type
     for value, info in zip(results, outputs_info or []):
         value.CopyFrom(helper.make_tensor_value_info(value.name, helper.np_dtype_to_tensor_dtype(np.dtype(info[0])), info[1]))
     opset = [helper.make_opsetid(node.domain, options.pop("opset_version", 17))]

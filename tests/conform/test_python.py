@@ -129,6 +129,10 @@ def test_out(program):
         program.run(f, out={"y": y.astype(float)})
     with pytest.raises(TypeError, match="list"):
         program.run(f, out={"y": []})
+    with pytest.raises(TypeError, match="out must be a dict.*not list"):
+        program.run(f, out=[y])
+    with pytest.raises(TypeError, match="foreign byte order"):
+        program.run(f, out={"y": y.astype(y.dtype.newbyteorder())})
     with pytest.raises(ValueError, match="no output 'q'"):
         program.run(f, out={"q": y})
     with pytest.raises(ValueError, match="strided"):
@@ -142,12 +146,15 @@ def test_wrong_inputs(program):
     f = feed(3)
     cases = [
         (TypeError, {**f, "x": f["x"].astype(float)}, r"input 'x': given f64\[3,8\], wanted f32\[batch,8\]"),
-        (TypeError, {**f, "x": f["x"].astype(">f4")}, "input 'x'"),
+        (TypeError, {**f, "x": f["x"].astype(f["x"].dtype.newbyteorder())},
+         r"input 'x': given f32\[3,8\] in foreign byte order, wanted f32\[batch,8\]"),
+        (ValueError, {**f, "x": [[1, 2], [3]]}, "input 'x': given list, which is no array"),
         (TypeError, {**f, "ids": "text"}, r"input 'ids'.*wanted i64\[batch\]"),
         (TypeError, [f["x"], f["ids"]], "dict"),
         (ValueError, {**f, "x": f["x"][:, :7]}, r"input 'x': given f32\[3,7\], wanted f32\[batch,8\]"),
         (ValueError, {**f, "x": f["x"][0]}, r"input 'x': given f32\[8\], wanted f32\[batch,8\]"),
-        (ValueError, {**f, "x": np.zeros((1,) * 12, np.float32)}, "input 'x'"),
+        (ValueError, {**f, "x": np.zeros((1,) * 12, np.float32)},
+         r"input 'x': given f32\[1,1,1,1,1,1,1,1,1,1,1,1\], wanted f32\[batch,8\]"),
         (ValueError, {**f, "ids": f["ids"][:2]}, "batch = 3"),
         (ValueError, {"x": f["x"]}, r"input 'ids' is missing; wanted i64\[batch\]"),
         (ValueError, {**f, "q": 1}, "no input 'q'; the program has 'x', 'ids'"),
@@ -187,6 +194,9 @@ def test_life(bundle):
     assert "closed" in repr(p)
     with pytest.raises(rtx.Error, match="closed"):
         p.run(feed(1))
+    with pytest.raises(rtx.Error, match="closed"):
+        with p:
+            pass
     run = rtx.load(bundle).run  # a bound method keeps the program
     gc.collect()
     f = feed(2)
@@ -212,6 +222,27 @@ def test_damaged_and_missing_files(bundle, tmp_path):
         rtx.load(bundle, device="cuda")
     with pytest.raises(ValueError):
         rtx.load(bundle, threads=-1)
+    for call in (lambda: rtx.load(f"{bundle}\0b"), lambda: rtx.compile("zoo:mlp\0b"),
+                 lambda: rtx.compile("zoo:mlp", out="a\0b")):
+        with pytest.raises(ValueError, match="NUL"):
+            call()
+
+
+def test_whole_numbers(program, bundle):
+    for call in (lambda: program.run(feed(1), threads=2.5), lambda: rtx.load(bundle, threads=2.5),
+                 lambda: _compile.options_text(threads=[1, 2.5]), lambda: _compile.options_text(threads="2"),
+                 lambda: _compile.options_text(shapes={"x": (1, 2.5)}), lambda: _compile.options_text(buckets={"n": [8.5]}),
+                 lambda: _compile.options_text(bounds={"n": (1, 2.5)})):
+        with pytest.raises(TypeError, match="wanted a whole number"):
+            call()
+    with pytest.raises(TypeError, match="bounds: 'n' is given 3"):
+        _compile.options_text(bounds={"n": 3})
+    check(program.run(feed(1), threads=np.int64(2)), feed(1))
+    for budget in (float("nan"), float("inf"), -1):
+        with pytest.raises(ValueError, match="budget: given .*finite"):
+            _compile.options_text(budget=budget)
+    with pytest.raises(TypeError, match="budget"):
+        _compile.options_text(budget="x")
 
 
 def test_threads_from_environment(bundle):
@@ -298,6 +329,24 @@ def test_backend_binds_what_is_asked_for(monkeypatch, bundle):
         z, y = rep.run([f["x"], f["ids"], np.array(shape), np.array([0])])
         check({"y": y, "z": z}, f)
     assert calls == [{}, {"shape": [3, 1]}, {"shape": [3, 1], "axes": [0]}, {"shape": [1, 3], "axes": [0]}]
+
+
+def test_backend_names_what_is_missing(monkeypatch, bundle):
+    backend, _ = fake_compiler(monkeypatch, bundle, ["shape"])
+    rep = backend.prepare(model(["x", "shape"]), "CPU")
+    with pytest.raises(ValueError, match=r"input 'shape' is missing; wanted i64\[\]"):
+        rep.run([feed(1)["x"]])
+
+
+def test_backend_node():
+    helper = pytest.importorskip("onnx").helper
+    from rtx import backend
+
+    if not hasattr(rtx._native.lib, "rtx_compile"):
+        pytest.skip("a library that does not compile")
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    y, = backend.run_node(helper.make_node("Add", ["a", "b"], ["c"]), [x, x], cache="")
+    np.testing.assert_array_equal(y, 2 * x)
 
 
 def test_backend_refuses(monkeypatch, bundle):
