@@ -64,6 +64,8 @@ struct fmt_dims {
     FMT_VEC(fmt_term) terms;
     fmt_table atom_table, mono_table, dim_table;
     uint32_t n_bound;
+    bool unproven; /* the last fmt_dim_unify failed on sizes that may be equal: */
+    fmt_dim unproven_a, unproven_b;
     rtx_status status; /* OK, NOMEM or LIMIT; sticky */
 };
 

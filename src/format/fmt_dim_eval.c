@@ -105,19 +105,23 @@ static range range_atom(const fmt_dims *p, const fmt_atom *atom)
     }
 }
 
-static range range_of(const fmt_dims *p, fmt_dim d)
+static range range_terms(const fmt_dims *p, const fmt_term *t, uint32_t n)
 {
     range sum = {0, 0};
-    const fmt_dim_rec *r = &p->recs.v[d];
-    for (uint32_t i = 0; i < r->n; i++) {
-        fmt_term t = p->terms.v[r->first + i];
-        const fmt_mono *m = &p->monos.v[t.mono];
-        range product = {t.coef, t.coef};
+    for (uint32_t i = 0; i < n; i++) {
+        const fmt_mono *m = &p->monos.v[t[i].mono];
+        range product = {t[i].coef, t[i].coef};
         for (uint32_t k = 0; k < m->n; k++)
             product = range_mul(product, range_atom(p, &p->atoms.v[p->factors.v[m->first + k]]));
         sum = (range){sat_add(sum.lo, product.lo), sat_add(sum.hi, product.hi)};
     }
     return sum;
+}
+
+static range range_of(const fmt_dims *p, fmt_dim d)
+{
+    const fmt_dim_rec *r = &p->recs.v[d];
+    return range_terms(p, p->terms.v ? p->terms.v + r->first : NULL, r->n);
 }
 
 void fmt_dim_range(const fmt_dims *p, fmt_dim d, int64_t *out_lo, int64_t *out_hi)
@@ -271,8 +275,28 @@ static bool solve(fmt_dims *p, fmt_poly *x)
     return d != FMT_DIM_BAD && bind(p, best, d);
 }
 
+/* x is 0 for no sizes: by its range, or because its constant is no multiple of what divides all else. */
+static bool never_zero(const fmt_dims *p, const fmt_poly *x)
+{
+    range r = range_terms(p, x->t, x->n);
+    uint64_t shared = 0, rest = 0;
+    for (uint32_t i = 0; i < x->n; i++) {
+        uint64_t c = (uint64_t)x->t[i].coef;
+        c = x->t[i].coef < 0 ? 0 - c : c;
+        if (x->t[i].mono == 0)
+            rest = c;
+        else
+            while (c) { /* Euclid */
+                uint64_t left = shared % c;
+                shared = c, c = left;
+            }
+    }
+    return r.lo > 0 || r.hi < 0 || (shared && rest % shared);
+}
+
 bool fmt_dim_unify(fmt_dims *p, fmt_dim a, fmt_dim b)
 {
+    p->unproven = false;
     if (fmt_dim_bad(p, a) || fmt_dim_bad(p, b))
         return false;
     a = fmt_dim_resolve(p, a);
@@ -284,10 +308,24 @@ bool fmt_dim_unify(fmt_dims *p, fmt_dim a, fmt_dim b)
     fmt_poly_of(p, b, &y);
     if (!fmt_poly_add_scaled(p, &x, &y, -1, 0) || x.n == 0)
         return false;
-    uint32_t shared = fmt_mono_common(p, &x, &none); /* sizes are taken to be positive here */
-    for (uint32_t i = 0; i < x.n; i++)
-        x.t[i].mono = fmt_mono_div(p, x.t[i].mono, shared);
-    return p->status == RTX_OK && solve(p, &x);
+    bool apart = never_zero(p, &x);
+    if (x.n > 1) { /* sizes are taken to be positive here; a lone term is a size that must be 0 */
+        uint32_t shared = fmt_mono_common(p, &x, &none);
+        for (uint32_t i = 0; i < x.n; i++)
+            x.t[i].mono = fmt_mono_div(p, x.t[i].mono, shared);
+    }
+    bool solved = p->status == RTX_OK && solve(p, &x);
+    p->unproven = !solved && !apart;
+    p->unproven_a = a, p->unproven_b = b;
+    return solved;
+}
+
+bool fmt_dims_take_unproven(fmt_dims *p, fmt_dim *out_a, fmt_dim *out_b)
+{
+    bool there = p->unproven;
+    *out_a = p->unproven_a, *out_b = p->unproven_b;
+    p->unproven = false;
+    return there;
 }
 
 uint32_t fmt_dims_bound(const fmt_dims *p) { return p->n_bound; }

@@ -45,6 +45,29 @@ fmt_dtype fmt_dtype_of_onnx(int64_t code)
     return FMT_NONE;
 }
 
+/* TensorProto.DataType codes that have no row above. */
+const char *fmt_onnx_type_name(int64_t code)
+{
+    static const char *const names[] = {[0] = "undefined",
+                                        [14] = "complex64",
+                                        [15] = "complex128",
+                                        [17] = "float8e4m3fn",
+                                        [18] = "float8e4m3fnuz",
+                                        [19] = "float8e5m2",
+                                        [20] = "float8e5m2fnuz",
+                                        [21] = "uint4",
+                                        [22] = "int4",
+                                        [23] = "float4e2m1",
+                                        [24] = "float8e8m0",
+                                        [25] = "uint2",
+                                        [26] = "int2"};
+    fmt_dtype t = fmt_dtype_of_onnx(code);
+    if (t != FMT_NONE)
+        return fmt_dtype_name(t);
+    bool named = code >= 0 && code < (int64_t)COUNT_OF(names) && names[code];
+    return named ? names[code] : "of no known name";
+}
+
 /* ---- half types ---- */
 
 static uint32_t bits_of(float f)

@@ -39,6 +39,8 @@ char fmt_dtype_class(fmt_dtype t);                    /* 'F' 'I' 'B' 'N' */
 fmt_dtype fmt_dtype_parse(const char *s, size_t len); /* NONE if unknown */
 fmt_dtype fmt_dtype_of_onnx(int64_t code);            /* NONE if unknown */
 int fmt_dtype_to_onnx(fmt_dtype t);
+const char *
+fmt_onnx_type_name(int64_t code); /* also of types unknown here: "complex64"; never NULL */
 
 /* Half types in software (round to nearest even, NaN stays NaN). */
 float fmt_f16_to_f32(uint16_t h);
@@ -103,6 +105,8 @@ bool fmt_dim_uses(const fmt_dims *p, fmt_dim d, uint32_t sym);
  * both are different constants or no symbol can be solved for. */
 bool fmt_dim_unify(fmt_dims *p, fmt_dim a, fmt_dim b);
 uint32_t fmt_dims_bound(const fmt_dims *p);
+/* The two sizes that the last fmt_dim_unify could neither make equal nor prove different; asking forgets. */
+bool fmt_dims_take_unproven(fmt_dims *p, fmt_dim *out_a, fmt_dim *out_b);
 /* d with bound symbols replaced by what they are bound to; d itself while nothing is bound. */
 fmt_dim fmt_dim_resolve(fmt_dims *p, fmt_dim d);
 /* Proven range from the bounds of the symbols; conservative. */

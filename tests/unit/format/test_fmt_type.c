@@ -271,9 +271,15 @@ static void test_unify(void **state)
     } good[] = {{"s", "384", "s", "384"},       {"12*s", "384", "s", "32"},
                 {"s + 1", "8", "s", "7"},       {"b*12", "b*s", "s", "12"},
                 {"b", "s", "s", "b"},           {"s", "b*2 + 1", "s", "b*2 + 1"},
-                {"b*s*64", "b*640", "s", "10"}, {"8 - s", "5", "s", "3"}};
-    static const char *const never[][2] = {{"3", "4"},     {"12*s", "385"}, {"b*s", "7"},
-                                           {"s", "s + 1"}, {"t", "70"},     {"t", "0"}};
+                {"b*s*64", "b*640", "s", "10"}, {"8 - s", "5", "s", "3"},
+                {"s", "0", "s", "0"},           {"0", "4*s", "s", "0"}};
+    static const char *const never[][3] = {
+        /* the third: why not, where it is not proven that they differ */
+        {"3", "4"},           {"12*s", "385"},
+        {"s", "s + 1"},       {"t", "70"},
+        {"t", "0"},           {"12*b*s", "4*b + 6*s + 1"},
+        {"b*s + 8", "7"},     {"b*s", "7", "open"},
+        {"b*s", "0", "open"}, {"b*s", "b + s*s", "open"}};
     for (size_t k = 0; k < COUNT_OF(good) + COUNT_OF(never); k++) {
         fmt_dims *p = fmt_dims_new();
         fmt_sym_new(p, "b", 0, FMT_DIM_LIMIT);
@@ -292,6 +298,13 @@ static void test_unify(void **state)
             const char *const *pair = never[k - COUNT_OF(good)];
             assert_false(fmt_dim_unify(p, parse(p, pair[0]), parse(p, pair[1])));
             assert_int_equal(fmt_dims_bound(p), 0);
+            fmt_dim a = FMT_DIM_BAD, b = FMT_DIM_BAD;
+            assert_int_equal(fmt_dims_take_unproven(p, &a, &b), pair[2] != NULL);
+            if (pair[2]) {
+                assert_int_equal(a, parse(p, pair[0]));
+                assert_int_equal(b, parse(p, pair[1]));
+            }
+            assert_false(fmt_dims_take_unproven(p, &a, &b));
         }
         assert_int_equal(fmt_dims_ok(p, NULL), RTX_OK);
         fmt_dims_free(p);
