@@ -11,37 +11,148 @@ static _Thread_local char *last_report;
 
 char *fe_take_report(void) { return TAKE(last_report); }
 
-/* ---- inputs ---- */
+/* ---- sizes of inputs ---- */
 
-/* A free symbol of this name. ONNX leaves the spelling of dim_param open: what is no name or expression of ours is
- * spelled with underscores. */
-static fmt_dim named_dim(fe_imp *m, const char *text, size_t len)
+static bool has_size(const fe_pb_dim *d) { return d->has_value && d->value >= 0; }
+static bool is_label(const fe_pb_dim *d) { return d->param.len && !fe_span_is(d->param, "?"); }
+
+static bool name_char(uint8_t c, bool first)
 {
-    char name[64];
-    size_t n = 0;
-    bool plain = true;
-    for (size_t i = 0; i < len && n < sizeof name - 1; i++) {
-        char c = text[i];
-        bool ok = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' ||
-                  (n > 0 && c >= '0' && c <= '9');
-        plain &= ok;
-        name[n++] = ok ? c : '_';
-    }
-    name[n] = 0;
-    if (!plain) {
-        fmt_dim d = fmt_dim_parse(m->d, text, MIN(len, 200));
-        if (d != FMT_DIM_BAD)
-            return d;
-    }
-    uint32_t sym = fmt_sym_find(m->d, name, n);
-    if (sym == UINT32_MAX)
-        sym = fmt_sym_new(m->d, name, 0, FMT_DIM_LIMIT);
-    return sym == UINT32_MAX ? FMT_DIM_BAD : fmt_dim_sym(m->d, sym);
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' ||
+           (!first && ((c >= '0' && c <= '9') || c == '.'));
 }
 
-/* Sizes of an input; of an output only the constants are taken: names there are labels, not symbols of the graph. */
+static bool plain_name(fe_span s)
+{
+    for (size_t i = 0; i < s.len; i++)
+        if (!name_char(s.at[i], i == 0))
+            return false;
+    return s.len > 0 && s.len <= 200;
+}
+
+/* Sizes are one if their keys are: all of the dim_param, or axis and input. */
+static rtx_status size_key(fe_imp *m, fe_span input, uint32_t axis, const fe_pb_dim *dim,
+                           fe_span *out, rtx_err *err)
+{
+    fe_span text = is_label(dim) ? dim->param : input;
+    uint8_t *key;
+    TRY_ALLOC(key = base_arena_alloc(&m->arena, text.len + 1), err);
+    key[0] = is_label(dim) ? UINT8_MAX : (uint8_t)axis;
+    if (text.len)
+        memcpy(key + 1, text.at, text.len);
+    *out = (fe_span){key, text.len + 1};
+    return RTX_OK;
+}
+
+/* A symbol whose name resembles the text and is no other's. */
+static uint32_t fresh_sym(fmt_dims *d, fe_span text, const char *suffix)
+{
+    char name[96];
+    size_t stem = 0;
+    for (; stem < MIN(text.len, 48); stem++)
+        name[stem] = (char)(name_char(text.at[stem], stem == 0) ? text.at[stem] : '_');
+    stem += (size_t)snprintf(name + stem, sizeof name - stem, "%s", suffix);
+    size_t n = stem;
+    for (uint32_t k = fmt_sym_count(d); n == 0 || fmt_sym_find(d, name, n) != UINT32_MAX; k++)
+        n = stem + (size_t)snprintf(name + stem, sizeof name - stem, "_%u", k);
+    return fmt_sym_new(d, name, 0, FMT_DIM_LIMIT);
+}
+
+/* Of a name or an expression over names; of another text FMT_DIM_BAD. */
+static fmt_dim dim_of_label(fmt_dims *d, fe_span text)
+{
+    int64_t lo, hi;
+    if (plain_name(text)) {
+        uint32_t sym = fmt_sym_find(d, (const char *)text.at, text.len);
+        char name[201];
+        memcpy(name, text.at, text.len);
+        name[text.len] = 0;
+        return fmt_dim_sym(d, sym != UINT32_MAX ? sym : fmt_sym_new(d, name, 0, FMT_DIM_LIMIT));
+    }
+    fmt_dim e = text.len <= 200 ? fmt_dim_parse(d, (const char *)text.at, text.len) : FMT_DIM_BAD;
+    fmt_dim_range(d, e, &lo, &hi);
+    return hi < 0 ? FMT_DIM_BAD : e;
+}
+
+static rtx_status name_size(fe_imp *m, fe_span input, uint32_t axis, const fe_pb_dim *dim,
+                            bool invent, rtx_err *err)
+{
+    fe_span key;
+    bool found;
+    fe_val **slot, *v;
+    fmt_dim d = FMT_DIM_BAD;
+    TRY(size_key(m, input, axis, dim, &key, err));
+    if (fe_name_find(&m->model->sizes, key))
+        return RTX_OK;
+    if (!invent && is_label(dim))
+        d = dim_of_label(m->d, dim->param);
+    if (invent) {
+        char suffix[8];
+        snprintf(suffix, sizeof suffix, "_%u", axis);
+        uint32_t sym =
+            is_label(dim)
+                ? fresh_sym(m->d, dim->param, "")
+                : fresh_sym(m->d, input.len ? input : (fe_span){(const uint8_t *)"dim", 3}, suffix);
+        d = fmt_dim_sym(m->d, sym);
+    }
+    TRY(fmt_dims_ok(m->d, err));
+    if (d == FMT_DIM_BAD)
+        return RTX_OK;
+    base_arena *a = &m->model->arena;
+    TRY_ALLOC(key.at = (const uint8_t *)base_arena_strn(a, (const char *)key.at, key.len), err);
+    TRY_ALLOC(v = base_arena_alloc(a, sizeof *v), err);
+    v->type.dim[0] = d;
+    TRY_ALLOC(slot = fe_name_put(a, &m->model->sizes, key, &found), err);
+    *slot = v;
+    return RTX_OK;
+}
+
+static rtx_status name_sizes_of(fe_imp *m, const fe_scope *s, fe_span message, bool invent,
+                                rtx_err *err)
+{
+    fe_pb_value v;
+    fe_pb_type type;
+    fe_pb_tensor_type tt;
+    fe_pb_shape shape;
+    TRY(fe_read_value(message, &m->arena, &v, err));
+    if (fe_name_find(&s->names, v.name)) /* an initializer */
+        return RTX_OK;
+    TRY(fe_read_type(v.type, &m->arena, &type, err));
+    TRY(fe_read_tensor_type(type.tensor, &m->arena, &tt, err));
+    TRY(fe_read_shape(tt.shape, &m->arena, &shape, err));
+    for (uint32_t i = 0; i < MIN(shape.dims.n, FMT_RANK_MAX); i++) {
+        fe_pb_dim dim;
+        TRY(fe_read_dim(shape.dims.at[i], &m->arena, &dim, err));
+        if (!has_size(&dim))
+            TRY(name_size(m, v.name, i, &dim, invent, err));
+    }
+    return RTX_OK;
+}
+
+/* Names that the model gives come first, so that no invented one meets them. */
+static rtx_status name_sizes(fe_imp *m, const fe_scope *s, const fe_list *inputs, rtx_err *err)
+{
+    for (int invent = 0; invent < 2 && !m->model->sizes_named; invent++)
+        for (size_t i = 0; i < inputs->n; i++)
+            TRY(name_sizes_of(m, s, inputs->at[i], invent, err));
+    m->model->sizes_named = true;
+    return RTX_OK;
+}
+
+static rtx_status named_dim(fe_imp *m, fe_span input, uint32_t axis, const fe_pb_dim *dim,
+                            fmt_dim *out, rtx_err *err)
+{
+    fe_span key;
+    TRY(size_key(m, input, axis, dim, &key, err));
+    fe_val **v = fe_name_find(&m->model->sizes, key);
+    *out = v ? fmt_dim_resolve(m->d, (*v)->type.dim[0]) : FMT_DIM_BAD;
+    return RTX_OK;
+}
+
+/* ---- inputs ---- */
+
 static rtx_status value_dims(fe_imp *m, const fe_pb_value *v, const fe_pb_tensor_type *tt,
-                             bool is_input, ir_type *t, rtx_err *err)
+                             ir_type *t, rtx_err *err)
 {
     fe_pb_shape shape;
     TRY(fe_read_shape(tt->shape, &m->arena, &shape, err));
@@ -55,27 +166,18 @@ static rtx_status value_dims(fe_imp *m, const fe_pb_value *v, const fe_pb_tensor
         if (dim.has_value && dim.value > FMT_DIM_LIMIT)
             return FAIL(err, INVALID, "'%.*s': axis %u has size %lld; the limit is 2^48",
                         FE_SHOW(v->name), i, (long long)dim.value);
-        char fresh[64];
-        int n = snprintf(fresh, sizeof fresh, "%.40s_%u", v->name.len ? "" : "dim", i);
-        if (v->name.len)
-            n = snprintf(fresh, sizeof fresh, "%.*s_%u", (int)MIN(v->name.len, 40),
-                         (const char *)v->name.at, i);
-        if (dim.has_value && dim.value >= 0)
+        if (has_size(&dim))
             t->dim[i] = fmt_dim_const(m->d, dim.value);
-        else if (!is_input)
-            t->dim[i] = FMT_DIM_BAD;
-        else if (dim.param.len && !fe_span_is(dim.param, "?"))
-            t->dim[i] = named_dim(m, (const char *)dim.param.at, dim.param.len);
         else
-            t->dim[i] = named_dim(m, fresh, (size_t)n);
+            TRY(named_dim(m, v->name, i, &dim, &t->dim[i], err));
         TRY(fmt_dims_ok(m->d, err));
     }
     return RTX_OK;
 }
 
 /* UNSUPPORTED texts say what of the input is not supported. */
-static rtx_status value_type(fe_imp *m, const fe_pb_value *v, bool is_input, ir_type *t,
-                             bool *out_shaped, rtx_err *err)
+static rtx_status value_type(fe_imp *m, const fe_pb_value *v, ir_type *t, bool *out_shaped,
+                             rtx_err *err)
 {
     fe_pb_type type;
     fe_pb_tensor_type tt;
@@ -89,9 +191,66 @@ static rtx_status value_type(fe_imp *m, const fe_pb_value *v, bool is_input, ir_
     t->dtype = dt;
     if (fmt_dtype_class(dt) == 'N')
         return FAIL(err, UNSUPPORTED, "'%.*s' has element type %s (ONNX code %lld)",
-                    FE_SHOW(v->name), fmt_dtype_name(dt), (long long)tt.elem);
+                    FE_SHOW(v->name), fmt_onnx_type_name(tt.elem), (long long)tt.elem);
     *out_shaped = tt.has_shape;
-    return tt.has_shape ? value_dims(m, v, &tt, is_input, t, err) : RTX_OK;
+    return tt.has_shape ? value_dims(m, v, &tt, t, err) : RTX_OK;
+}
+
+/* ---- what is declared and what is there ---- */
+
+static rtx_status check_dims(fe_imp *m, const char *what, const fe_pb_value *pv, fe_span message,
+                             const ir_type *have, rtx_err *err)
+{
+    fe_pb_shape shape;
+    TRY(fe_read_shape(message, &m->arena, &shape, err));
+    if (shape.dims.n != have->rank)
+        return FAIL(err, INVALID, "%s '%.*s' is declared with %zu axes but has %d" FE_ADVICE, what,
+                    FE_SHOW(pv->name), shape.dims.n, have->rank);
+    for (uint32_t i = 0; i < have->rank; i++) {
+        fe_pb_dim dim;
+        int64_t h;
+        TRY(fe_read_dim(shape.dims.at[i], &m->arena, &dim, err));
+        if (has_size(&dim) && fmt_dim_is_const(m->d, have->dim[i], &h) && dim.value != h)
+            return FAIL(err, INVALID,
+                        "%s '%.*s': axis %u is declared as %lld but is %lld" FE_ADVICE, what,
+                        FE_SHOW(pv->name), i, (long long)dim.value, (long long)h);
+    }
+    return RTX_OK;
+}
+
+/* Element type, number of axes, and sizes that are numbers on both sides. Names of sizes are labels here, not symbols of
+ * the graph; a type that is left out, or undefined, fits all. */
+static rtx_status check_declared(fe_imp *m, const char *what, const fe_pb_value *pv,
+                                 const ir_type *have, rtx_err *err)
+{
+    fe_pb_type type;
+    fe_pb_tensor_type tt;
+    if (pv->type.len == 0)
+        return RTX_OK;
+    TRY(fe_read_type(pv->type, &m->arena, &type, err));
+    if (!type.has_tensor)
+        return FAIL(err, INVALID, "%s '%.*s' is not declared as a tensor but is one" FE_ADVICE,
+                    what, FE_SHOW(pv->name));
+    TRY(fe_read_tensor_type(type.tensor, &m->arena, &tt, err));
+    if (tt.elem && tt.elem != fmt_dtype_to_onnx((fmt_dtype)have->dtype))
+        return FAIL(err, INVALID, "%s '%.*s' is declared %s but is %s" FE_ADVICE, what,
+                    FE_SHOW(pv->name), fmt_onnx_type_name(tt.elem),
+                    fmt_dtype_name((fmt_dtype)have->dtype));
+    return tt.has_shape ? check_dims(m, what, pv, tt.shape, have, err) : RTX_OK;
+}
+
+/* What is said of values between nodes; names that nothing has are of functions, or left over. */
+static rtx_status check_infos(fe_imp *m, const fe_scope *s, const fe_list *infos, rtx_err *err)
+{
+    for (size_t i = 0; i < infos->n; i++) {
+        fe_pb_value pv;
+        TRY(fe_read_value(infos->at[i], &m->arena, &pv, err));
+        fe_val **slot = fe_name_find(&s->names, pv.name);
+        const fe_val *v = slot ? *slot : NULL;
+        if (v && !v->lost && v->type.dtype != FMT_NONE)
+            TRY(check_declared(m, "value", &pv, &v->type, err));
+    }
+    return RTX_OK;
 }
 
 static rtx_status bind_input(fe_imp *m, const fe_bind *b, const ir_type *declared, fe_val *v,
@@ -129,14 +288,16 @@ static rtx_status import_input(fe_imp *m, fe_scope *s, fe_span message, rtx_err 
     bool found, shaped;
     fe_val **slot, *v;
     TRY(fe_read_value(message, &m->arena, &pv, err));
-    TRY_ALLOC(slot = fe_name_put(m, &s->names, pv.name, &found), err);
-    if (found && (*slot)->tensor.at)
-        return RTX_OK; /* an initializer gives its content */
+    TRY_ALLOC(slot = fe_name_put(&m->arena, &s->names, pv.name, &found), err);
+    if (found && (*slot)->tensor.at) /* an initializer gives its content */
+        return (*slot)->type.dtype == FMT_NONE
+                   ? RTX_OK
+                   : check_declared(m, "initializer", &pv, &(*slot)->type, err);
     if (found)
-        return FAIL(err, INVALID, "two inputs are named '%.*s'", FE_SHOW(pv.name));
+        return FAIL(err, INVALID, "two inputs are named '%.*s'" FE_ADVICE, FE_SHOW(pv.name));
     TRY_ALLOC(*slot = v = base_arena_alloc(&m->arena, sizeof *v), err);
     rtx_err why = {0};
-    rtx_status st = value_type(m, &pv, true, &t, &shaped, &why);
+    rtx_status st = value_type(m, &pv, &t, &shaped, &why);
     if (st == RTX_OK && !shaped)
         st = FAIL(&why, UNSUPPORTED, "'%.*s' has no declared shape, not even its number of axes",
                   FE_SHOW(pv.name));
@@ -153,7 +314,8 @@ static rtx_status import_input(fe_imp *m, fe_scope *s, fe_span message, rtx_err 
     char *name;
     TRY_ALLOC(name = base_arena_strn(&m->model->arena, (const char *)pv.name.at, pv.name.len), err);
     if (strlen(name) != pv.name.len || !*name)
-        return FAIL(err, INVALID, "an input has an unusable name '%.*s'", FE_SHOW(pv.name));
+        return FAIL(err, INVALID, "an input has an unusable name '%.*s'" FE_ADVICE,
+                    FE_SHOW(pv.name));
     v->type = t;
     v->id = ir_input(m->g, name, &t);
     return ir_ok(m->g, err);
@@ -166,10 +328,12 @@ static rtx_status import_initializers(fe_imp *m, fe_scope *s, const fe_list *lis
         bool found;
         fe_val **slot, *v;
         TRY(fe_read_tensor(list->at[i], &m->arena, &t, err));
-        TRY_ALLOC(slot = fe_name_put(m, &s->names, t.name, &found), err);
+        TRY_ALLOC(slot = fe_name_put(&m->arena, &s->names, t.name, &found), err);
         if (found)
-            return FAIL(err, INVALID, "two initializers are named '%.*s'", FE_SHOW(t.name));
+            return FAIL(err, INVALID, "two initializers are named '%.*s'" FE_ADVICE,
+                        FE_SHOW(t.name));
         TRY_ALLOC(*slot = v = base_arena_alloc(&m->arena, sizeof *v), err);
+        TRY(fe_tensor_check(m, list->at[i], &v->type, err)); /* also of one that nothing reads */
         v->tensor = list->at[i];
     }
     return RTX_OK;
@@ -177,44 +341,17 @@ static rtx_status import_initializers(fe_imp *m, fe_scope *s, const fe_list *lis
 
 /* ---- outputs ---- */
 
-static rtx_status check_output(fe_imp *m, const fe_pb_value *pv, ir_id id, rtx_err *err)
-{
-    ir_type want;
-    bool shaped;
-    const ir_type *have = ir_type_of(m->g, id);
-    if (!pv->has_type)
-        return RTX_OK;
-    TRY(value_type(m, pv, false, &want, &shaped, err));
-    if (want.dtype != have->dtype)
-        return FAIL(err, INVALID, "output '%.*s' is declared %s but computed as %s",
-                    FE_SHOW(pv->name), fmt_dtype_name((fmt_dtype)want.dtype),
-                    fmt_dtype_name((fmt_dtype)have->dtype));
-    if (!shaped)
-        return RTX_OK;
-    if (want.rank != have->rank)
-        return FAIL(err, INVALID, "output '%.*s' is declared with %d axes but computed with %d",
-                    FE_SHOW(pv->name), want.rank, have->rank);
-    for (uint32_t i = 0; i < want.rank; i++) {
-        int64_t w, h;
-        if (want.dim[i] != FMT_DIM_BAD && fmt_dim_is_const(m->d, want.dim[i], &w) &&
-            fmt_dim_is_const(m->d, have->dim[i], &h) && w != h)
-            return FAIL(err, INVALID,
-                        "output '%.*s': axis %u is declared as %lld but computed as %lld",
-                        FE_SHOW(pv->name), i, (long long)w, (long long)h);
-    }
-    return RTX_OK;
-}
-
 static rtx_status import_outputs(fe_imp *m, fe_scope *s, const fe_list *list, rtx_err *err)
 {
     if (list->n == 0)
-        return FAIL(err, INVALID, "the model has no outputs");
+        return FAIL(err, INVALID, "the model has no outputs" FE_ADVICE);
     for (size_t i = 0; i < list->n; i++) {
         fe_pb_value pv;
         TRY(fe_read_value(list->at[i], &m->arena, &pv, err));
         fe_val **slot = fe_name_find(&s->names, pv.name), *v = slot ? *slot : NULL;
         if (!v)
-            return FAIL(err, INVALID, "output '%.*s' is made by no node", FE_SHOW(pv.name));
+            return FAIL(err, INVALID, "output '%.*s' is made by no node" FE_ADVICE,
+                        FE_SHOW(pv.name));
         if (v->lost)
             continue;
         if (v->tensor.at) {
@@ -226,10 +363,10 @@ static rtx_status import_outputs(fe_imp *m, fe_scope *s, const fe_list *list, rt
                   err);
         ir_id id = fe_id(m, v);
         TRY(ir_ok(m->g, err));
-        TRY(check_output(m, &pv, id, err));
+        TRY(check_declared(m, "output", &pv, ir_type_of(m->g, id), err));
         for (uint32_t k = 0; k < m->g->n_outputs; k++)
             if (strcmp(m->g->outputs[k].name, name) == 0)
-                return FAIL(err, INVALID, "two outputs are named '%s'", name);
+                return FAIL(err, INVALID, "two outputs are named '%s'" FE_ADVICE, name);
         ir_output(m->g, name, id);
     }
     return ir_ok(m->g, err);
@@ -256,7 +393,8 @@ static rtx_status read_functions(fe_imp *m, rtx_err *err)
         fe_val **slot;
         bool found;
         TRY(fe_read_function(m->pb.functions.at[i], &m->arena, &m->functions[i], err));
-        TRY_ALLOC(slot = fe_name_put(m, &m->function_names, m->functions[i].name, &found), err);
+        TRY_ALLOC(slot = fe_name_put(&m->arena, &m->function_names, m->functions[i].name, &found),
+                  err);
         if (!found)
             TRY_ALLOC(*slot = base_arena_alloc(&m->arena, sizeof **slot), err);
         m->older[i] = (*slot)->maker;
@@ -275,7 +413,7 @@ static rtx_status import_graph(fe_imp *m, fe_span file, rtx_err *err)
     TRY(read_functions(m, err));
     TRY(fe_opset_of(m, &m->pb.opsets, "model", &s.opset, err));
     if (m->pb.opsets.n == 0)
-        return FAIL(err, INVALID, "the model names no ONNX opset");
+        return FAIL(err, INVALID, "the model names no ONNX opset" FE_ADVICE);
     TRY(fe_read_graph(m->pb.graph, &m->arena, &graph, err));
     if (graph.inputs.n > FE_PORTS_MAX + graph.initializers.n || graph.outputs.n > FE_PORTS_MAX)
         return FAIL(err, LIMIT, "%zu inputs and %zu outputs; the limit is %d", graph.inputs.n,
@@ -284,11 +422,13 @@ static rtx_status import_graph(fe_imp *m, fe_span file, rtx_err *err)
         fe_report(m, "sparse initializer, opset %lld, sparse tensors are not supported",
                   (long long)s.opset);
     TRY(import_initializers(m, &s, &graph.initializers, err));
+    TRY(name_sizes(m, &s, &graph.inputs, err));
     for (size_t i = 0; i < graph.inputs.n; i++)
         TRY(import_input(m, &s, graph.inputs.at[i], err));
     TRY(fe_import_nodes(m, &s, &graph.nodes, err));
     if (m->n_refused)
         return refuse_all(m, err);
+    TRY(check_infos(m, &s, &graph.infos, err));
     TRY(import_outputs(m, &s, &graph.outputs, err));
     if (m->n_refused)
         return refuse_all(m, err);

@@ -64,6 +64,9 @@ struct fe_model {
     fe_ext *external;
     base_arena arena; /* lives as long as the model: names and files */
     fmt_dims *dims;
+    fe_names
+        sizes; /* what sizes of inputs without a number stand for: type.dim[0]; made by the first pass */
+    bool sizes_named;
     ir_graph *graph;
 };
 
@@ -80,9 +83,12 @@ typedef struct fe_imp {
     uint32_t *older;         /* by function: 1 + index of another of its name; 0 = none */
     base_buf report;         /* UNSUPPORTED lines */
     uint32_t n_refused, n_nodes;
-    bool learned; /* bounds, not counted by fmt_dims_bound */
+    bool learned;    /* bounds, not counted by fmt_dims_bound */
+    char wrong[128]; /* attribute of the node being read that is of another kind than asked for */
 } fe_imp;
 
+/* Ends messages about models that no reader could take. */
+#define FE_ADVICE "; export the model again, onnx.checker names such faults"
 /* FAIL with a status known only at run time. */
 #define FAIL_AS(err, status, ...) base_fail((err), (status), __FILE__, __LINE__, __VA_ARGS__)
 
@@ -131,11 +137,14 @@ void fe_set_vec(fe_node *n, uint32_t k, const fmt_dim *content, uint32_t count);
 
 /* ---- attributes ---- */
 const fe_pb_attr *fe_attr(const fe_node *n, const char *name); /* NULL if absent */
+/* Of another kind than asked for: counts as absent, and the node is bad once its handler is through. */
 int64_t fe_attr_i(const fe_node *n, const char *name, int64_t otherwise);
 double fe_attr_f(const fe_node *n, const char *name, double otherwise);
 fe_span fe_attr_s(const fe_node *n, const char *name); /* len 0 if absent */
 /* Integers of an attribute; absent: false. More than max: refuses the node. */
 bool fe_attr_ints(fe_node *n, const char *name, int64_t *out, uint32_t max, uint32_t *out_n);
+/* The kinds of attributes that handlers read in place, through fe_attr; bad if one is of another. */
+bool fe_attrs_ok(const fe_node *n);
 /* Negative axes count from the end; INVALID outside the rank. */
 bool fe_axis(fe_node *n, int64_t axis, uint32_t rank, uint32_t *out_axis);
 
@@ -174,6 +183,10 @@ bool fe_wrap_content(fe_node *n, fmt_dtype t, fmt_dim *content, uint32_t count);
 /* ---- tensors in the file (fe_onnx_data.c) ---- */
 RTX_MUST_CHECK rtx_status fe_tensor_value(fe_imp *m, fe_span tensor, const char *what, fe_val *out,
                                           rtx_err *err);
+/* The same without making a value: type and sizes, and that data in the file is of that size. Tensors that are not
+ * supported are no fault; those with too many axes, or of a type without a name here, get dtype NONE. */
+RTX_MUST_CHECK rtx_status fe_tensor_check(fe_imp *m, fe_span tensor, ir_type *out_type,
+                                          rtx_err *err);
 RTX_MUST_CHECK rtx_status fe_value_of_data(fe_imp *m, const ir_type *type, const void *data,
                                            size_t bytes, bool borrow, fe_val *out, rtx_err *err);
 void fe_external_close(fe_model *model);
@@ -183,7 +196,7 @@ RTX_MUST_CHECK rtx_status fe_text_read(fe_model *m, const fe_options *opt, rtx_e
 
 /* ---- graph (fe_onnx_graph.c) ---- */
 /* The slot of a name, made if absent; NULL = out of memory. *out_found says which. */
-fe_val **fe_name_put(fe_imp *m, fe_names *names, fe_span key, bool *out_found);
+fe_val **fe_name_put(base_arena *a, fe_names *names, fe_span key, bool *out_found);
 fe_val **fe_name_find(const fe_names *names, fe_span key);
 RTX_MUST_CHECK rtx_status fe_import_nodes(fe_imp *m, fe_scope *s, const fe_list *nodes,
                                           rtx_err *err);

@@ -9,10 +9,9 @@
 
 /* ---- external files ---- */
 
-static bool part_is_safe(const char *p, size_t len)
+static bool part_is(const char *p, size_t len, const char *text)
 {
-    return len > 0 && len <= NAME_MAX && !(len == 1 && p[0] == '.') &&
-           !(len == 2 && p[0] == '.' && p[1] == '.');
+    return len == strlen(text) && memcmp(p, text, len) == 0;
 }
 
 /* An open regular file below folder_fd, or -1. */
@@ -22,7 +21,11 @@ static int open_below(int folder_fd, const char *path)
     while (dir >= 0) {
         size_t len = strcspn(path, "/");
         char part[NAME_MAX + 1];
-        if (!part_is_safe(path, len))
+        if (part_is(path, len, ".") && path[len]) {
+            path += len + 1;
+            continue;
+        }
+        if (len == 0 || len > NAME_MAX || part_is(path, len, ".") || part_is(path, len, ".."))
             break;
         memcpy(part, path, len);
         part[len] = 0;
@@ -155,9 +158,6 @@ static rtx_status typed_bytes(fe_imp *m, const fe_pb_tensor *t, fmt_dtype dt, si
 {
     const fe_nums *nums = typed_field(t, dt);
     size_t each = fmt_dtype_bytes(dt);
-    if (nums->n != elems)
-        return FAIL(err, CORRUPT, "tensor '%.*s': its shape has %zu elements, its data %zu",
-                    FE_SHOW(t->name), elems, nums->n);
     if (nums->elem_bytes == each && (*out = fe_nums_run(nums)) != NULL)
         return RTX_OK;
     uint8_t *p = base_arena_alloc(&m->model->arena, elems * each);
@@ -255,7 +255,45 @@ static rtx_status tensor_type(fe_imp *m, const fe_pb_tensor *t, const char *what
         elems *= v;
     }
     *out_elems = elems;
-    return RTX_OK;
+    return fmt_dims_ok(m->d, err);
+}
+
+static bool in_raw(const fe_pb_tensor *t, size_t elems) { return t->has_raw || elems == 0; }
+
+/* Data in the file is as much as the shape needs. */
+static rtx_status data_fits(const fe_pb_tensor *t, const char *what, fmt_dtype dt, size_t elems,
+                            rtx_err *err)
+{
+    size_t need = elems * fmt_dtype_bytes(dt);
+    if (in_raw(t, elems))
+        return t->raw.len == need
+                   ? RTX_OK
+                   : FAIL(err, CORRUPT,
+                          "%s '%.*s': its shape needs %zu bytes, the file holds %zu" FE_ADVICE,
+                          what, FE_SHOW(t->name), need, t->raw.len);
+    size_t n = typed_field(t, dt)->n;
+    return n == elems
+               ? RTX_OK
+               : FAIL(err, CORRUPT, "%s '%.*s': its shape has %zu elements, its data %zu" FE_ADVICE,
+                      what, FE_SHOW(t->name), elems, n);
+}
+
+rtx_status fe_tensor_check(fe_imp *m, fe_span tensor, ir_type *out_type, rtx_err *err)
+{
+    fe_pb_tensor t;
+    size_t elems = 0;
+    TRY(fe_read_tensor(tensor, &m->arena, &t, err));
+    *out_type = (ir_type){.dtype = fmt_dtype_of_onnx(t.dtype)};
+    fmt_dtype dt = out_type->dtype;
+    bool computed = fmt_dtype_class(dt) != 'N', sized = fmt_dtype_bytes(dt) > 0;
+    if (t.dims.n > FMT_RANK_MAX) {
+        out_type->dtype = FMT_NONE;
+        return RTX_OK;
+    }
+    TRY(tensor_type(m, &t, "tensor", out_type, &elems, err));
+    if (t.location != 0 || t.has_segment || !(computed || (sized && t.has_raw)))
+        return RTX_OK;
+    return data_fits(&t, "tensor", dt, elems, err);
 }
 
 rtx_status fe_tensor_value(fe_imp *m, fe_span tensor, const char *what, fe_val *out, rtx_err *err)
@@ -265,7 +303,7 @@ rtx_status fe_tensor_value(fe_imp *m, fe_span tensor, const char *what, fe_val *
     ir_type type = {.dtype = fmt_dtype_of_onnx(t.dtype)};
     if (fmt_dtype_class(type.dtype) == 'N')
         return FAIL(err, UNSUPPORTED, "%s '%.*s' has element type %s (ONNX code %lld)", what,
-                    FE_SHOW(t.name), fmt_dtype_name(type.dtype), (long long)t.dtype);
+                    FE_SHOW(t.name), fmt_onnx_type_name(t.dtype), (long long)t.dtype);
     if (t.has_segment)
         return FAIL(err, UNSUPPORTED, "%s '%.*s' is stored in segments", what, FE_SHOW(t.name));
     size_t elems = 0, each = fmt_dtype_bytes(type.dtype);
@@ -274,13 +312,12 @@ rtx_status fe_tensor_value(fe_imp *m, fe_span tensor, const char *what, fe_val *
     if (t.location != 0) {
         if (elems)
             TRY(external_bytes(m, &t, elems * each, &data, err));
-    } else if (t.has_raw || elems == 0) {
-        if (t.raw.len != elems * each)
-            return FAIL(err, CORRUPT, "%s '%.*s': its shape needs %zu bytes, the file holds %zu",
-                        what, FE_SHOW(t.name), elems * each, t.raw.len);
-        data = elems ? t.raw.at : data;
     } else {
-        TRY(typed_bytes(m, &t, type.dtype, elems, &data, err));
+        TRY(data_fits(&t, what, type.dtype, elems, err));
+        if (!in_raw(&t, elems))
+            TRY(typed_bytes(m, &t, type.dtype, elems, &data, err));
+        else
+            data = elems ? t.raw.at : data;
     }
     return fe_value_of_data(m, &type, data, elems * each, true, out, err);
 }

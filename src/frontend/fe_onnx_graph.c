@@ -5,11 +5,11 @@
 
 static const uint8_t no_name[1];
 
-static rtx_status names_grow(fe_imp *m, fe_names *t)
+static rtx_status names_grow(base_arena *a, fe_names *t)
 {
     fe_names bigger = {.cap = t->cap ? t->cap * 2 : 16, .n = t->n};
-    bigger.key = base_arena_array(&m->arena, bigger.cap, sizeof *bigger.key);
-    bigger.val = base_arena_array(&m->arena, bigger.cap, sizeof *bigger.val);
+    bigger.key = base_arena_array(a, bigger.cap, sizeof *bigger.key);
+    bigger.val = base_arena_array(a, bigger.cap, sizeof *bigger.val);
     if (!bigger.key || !bigger.val)
         return RTX_NOMEM;
     for (uint32_t i = 0; i < t->cap; i++) {
@@ -38,13 +38,13 @@ fe_val **fe_name_find(const fe_names *t, fe_span key)
     }
 }
 
-fe_val **fe_name_put(fe_imp *m, fe_names *t, fe_span key, bool *out_found)
+fe_val **fe_name_put(base_arena *a, fe_names *t, fe_span key, bool *out_found)
 {
     fe_val **there = fe_name_find(t, key);
     *out_found = there != NULL;
     if (there)
         return there;
-    if (t->n * 2 >= t->cap && names_grow(m, t) != RTX_OK)
+    if (t->n * 2 >= t->cap && names_grow(a, t) != RTX_OK)
         return NULL;
     key.at = key.len ? key.at : no_name; /* a key at NULL is a free slot */
     uint32_t at = (uint32_t)base_xxh3(key.at, key.len) & (t->cap - 1);
@@ -110,12 +110,12 @@ static rtx_status declare_outputs(fe_imp *m, fe_scope *s, const body *b, rtx_err
             bool found;
             if (name.len == 0)
                 continue;
-            fe_val **slot = fe_name_put(m, &s->names, name, &found), *v;
+            fe_val **slot = fe_name_put(&m->arena, &s->names, name, &found), *v;
             if (found)
-                return FAIL(
-                    err, INVALID,
-                    "node '%.*s' makes '%.*s', a name that exists already; names are given once",
-                    FE_SHOW(b->node[i].name), FE_SHOW(name));
+                return FAIL(err, INVALID,
+                            "node '%.*s' makes '%.*s', a name that exists already; names are given "
+                            "once" FE_ADVICE,
+                            FE_SHOW(b->node[i].name), FE_SHOW(name));
             TRY_ALLOC(v = slot ? base_arena_alloc(&m->arena, sizeof *v) : NULL, err);
             v->maker = i + 1;
             *slot = v;
@@ -136,7 +136,8 @@ static rtx_status sort_nodes(fe_imp *m, const fe_scope *s, body *b, rtx_err *err
             if (name.len == 0)
                 continue;
             if (!fe_name_find(&s->names, name))
-                return FAIL(err, INVALID, "node '%.*s' (%.*s) reads '%.*s', which nothing makes",
+                return FAIL(err, INVALID,
+                            "node '%.*s' (%.*s) reads '%.*s', which nothing makes" FE_ADVICE,
                             FE_SHOW(b->node[i].name), FE_SHOW(b->node[i].op), FE_SHOW(name));
             const fe_val *v = value_named(s, name);
             if (!v || !v->maker)
@@ -170,7 +171,7 @@ static rtx_status sort_nodes(fe_imp *m, const fe_scope *s, body *b, rtx_err *err
                 b->order[n_done++] = user[e];
     for (uint32_t i = 0; i < b->n && n_done < b->n; i++)
         if (missing[i])
-            return FAIL(err, INVALID, "the graph has a cycle through node '%.*s' (%.*s)",
+            return FAIL(err, INVALID, "the graph has a cycle through node '%.*s' (%.*s)" FE_ADVICE,
                         FE_SHOW(b->node[i].name), FE_SHOW(b->node[i].op));
     return RTX_OK;
 }
@@ -245,7 +246,7 @@ static rtx_status read_attrs(fe_imp *m, const fe_scope *s, const fe_pb_node *pb,
         bool there;
         TRY(fe_read_attr(pb->attrs.at[i], &m->arena, a, err));
         if (attr_named(n->attrs, n->n_attrs, a->name))
-            return FAIL(err, INVALID, "node '%.*s': attribute '%.*s' is given twice",
+            return FAIL(err, INVALID, "node '%.*s': attribute '%.*s' is given twice" FE_ADVICE,
                         FE_SHOW(pb->name), FE_SHOW(a->name));
         TRY(resolve_ref(m, s, a, &there, err));
         n->n_attrs += there;
@@ -289,16 +290,37 @@ static void lose_outputs(fe_node *n)
             n->out[k]->lost = true;
 }
 
+/* Sizes that may be equal or not are no fault of the model. */
+static bool refuse_unproven(fe_node *n)
+{
+    fmt_dim a, b;
+    if (!fmt_dims_take_unproven(n->d, &a, &b))
+        return false;
+    AUTO_BUF base_buf ta, tb;
+    base_buf_init(&ta, BASE_TAG_FRONTEND, 400);
+    base_buf_init(&tb, BASE_TAG_FRONTEND, 400);
+    fmt_dim_print(n->d, a, &ta);
+    fmt_dim_print(n->d, b, &tb);
+    fe_refuse(n, "sizes %.80s and %.80s cannot be proven equal; export the model with fixed sizes",
+              ta.data ? ta.data : "", tb.data ? tb.data : "");
+    return true;
+}
+
 /* Turn a failure that an op's rules reported into a line of the report, or into the error of the import. */
 static rtx_status settle(fe_imp *m, fe_node *n, rtx_err *err)
 {
     ir_graph *g = n->g;
-    if (g->err.code == RTX_UNSUPPORTED) {
+    rtx_status st = g->err.code;
+    if (m->wrong[0])
+        return FAIL(err, INVALID, "node '%.*s' (%.*s): %s" FE_ADVICE, FE_SHOW(n->name),
+                    FE_SHOW(n->op_name), m->wrong);
+    if (st == RTX_UNSUPPORTED)
         fe_refuse(n, "%s", g->err.text);
+    if (st == RTX_UNSUPPORTED || (st == RTX_INVALID && refuse_unproven(n))) {
         g->err = (rtx_err){0};
-    } else if (g->err.code != RTX_OK) {
-        return FAIL_AS(err, g->err.code, "node '%.*s' (%.*s): %s", FE_SHOW(n->name),
-                       FE_SHOW(n->op_name), g->err.text);
+    } else if (st != RTX_OK) {
+        return FAIL_AS(err, st, "node '%.*s' (%.*s): %.280s%s", FE_SHOW(n->name),
+                       FE_SHOW(n->op_name), g->err.text, st == RTX_INVALID ? FE_ADVICE : "");
     }
     TRY(fmt_dims_ok(m->d, err));
     if (n->refused) {
@@ -318,7 +340,7 @@ static rtx_status inline_call(fe_imp *m, fe_node *n, const fe_pb_function *f, rt
     fe_scope s = {.caller = n->scope, .func = f, .call = n, .depth = n->scope->depth + 1};
     for (const fe_scope *c = n->scope; c; c = c->caller)
         if (c->func == f)
-            return FAIL(err, INVALID, "function '%.*s' calls itself", FE_SHOW(f->name));
+            return FAIL(err, INVALID, "function '%.*s' calls itself" FE_ADVICE, FE_SHOW(f->name));
     if (s.depth > FE_CALL_DEPTH_MAX)
         return FAIL(err, LIMIT, "functions call each other more than %d deep, at '%.*s'",
                     FE_CALL_DEPTH_MAX, FE_SHOW(f->name));
@@ -328,14 +350,15 @@ static rtx_status inline_call(fe_imp *m, fe_node *n, const fe_pb_function *f, rt
     if (n->n_in > f->inputs.n || n->n_out > f->outputs.n)
         return FAIL(
             err, INVALID,
-            "node '%.*s' passes %u inputs and %u outputs to function '%.*s', which has %zu and %zu",
+            "node '%.*s' passes %u inputs and %u outputs to function '%.*s', which has %zu and "
+            "%zu" FE_ADVICE,
             FE_SHOW(n->name), n->n_in, n->n_out, FE_SHOW(f->name), f->inputs.n, f->outputs.n);
     for (size_t k = 0; k < f->inputs.n; k++) {
         bool found;
         fe_val **slot;
-        TRY_ALLOC(slot = fe_name_put(m, &s.names, f->inputs.at[k], &found), err);
+        TRY_ALLOC(slot = fe_name_put(&m->arena, &s.names, f->inputs.at[k], &found), err);
         if (found)
-            return FAIL(err, INVALID, "function '%.*s' has two inputs of one name",
+            return FAIL(err, INVALID, "function '%.*s' has two inputs of one name" FE_ADVICE,
                         FE_SHOW(f->name));
         *slot = NULL; /* omitted */
         if (!fe_has(n, (uint32_t)k))
@@ -350,19 +373,13 @@ static rtx_status inline_call(fe_imp *m, fe_node *n, const fe_pb_function *f, rt
         if (!n->out[k])
             continue;
         if (!v)
-            return FAIL(err, INVALID, "function '%.*s' does not make its output '%.*s'",
+            return FAIL(err, INVALID, "function '%.*s' does not make its output '%.*s'" FE_ADVICE,
                         FE_SHOW(f->name), FE_SHOW(f->outputs.at[k]));
         uint32_t maker = n->out[k]->maker;
         *n->out[k] = *v;
         n->out[k]->maker = maker;
     }
     return RTX_OK;
-}
-
-static const char *node_label(fe_imp *m, const fe_pb_node *pb)
-{
-    fe_span s = pb->name.len ? pb->name : pb->outputs.n ? pb->outputs.at[0] : pb->op;
-    return base_arena_strn(&m->arena, (const char *)s.at, MIN(s.len, 200));
 }
 
 static rtx_status run_op(fe_imp *m, fe_node *n, const fe_pb_node *pb, bool lost, rtx_err *err)
@@ -385,16 +402,20 @@ static rtx_status run_op(fe_imp *m, fe_node *n, const fe_pb_node *pb, bool lost,
         return RTX_OK;
     } else if (n->n_in < n->op->min_in ||
                n->n_in > (n->op->max_in == UINT8_MAX ? FE_IN_MAX : n->op->max_in)) {
-        return FAIL(err, INVALID, "node '%.*s' (%.*s) has %u inputs", FE_SHOW(n->name),
-                    FE_SHOW(n->op_name), n->n_in);
+        return FAIL(err, INVALID, "node '%.*s' (%.*s) has %u inputs, wanted %u to %u" FE_ADVICE,
+                    FE_SHOW(n->name), FE_SHOW(n->op_name), n->n_in, n->op->min_in,
+                    n->op->max_in == UINT8_MAX ? FE_IN_MAX : n->op->max_in);
     } else {
         bool all = true;
         for (uint32_t k = 0; k < n->op->min_in; k++)
             all &= n->in[k] != NULL;
         if (!all)
-            return FAIL(err, INVALID, "node '%.*s' (%.*s) lacks an input", FE_SHOW(n->name),
-                        FE_SHOW(n->op_name));
-        n->op->run(n);
+            return FAIL(err, INVALID, "node '%.*s' (%.*s) lacks an input" FE_ADVICE,
+                        FE_SHOW(n->name), FE_SHOW(n->op_name));
+        fmt_dim a, b;
+        (void)fmt_dims_take_unproven(m->d, &a, &b); /* of an earlier node */
+        if (fe_attrs_ok(n))
+            n->op->run(n);
     }
     return settle(m, n, err);
 }
@@ -404,13 +425,14 @@ static rtx_status run_node(fe_imp *m, fe_scope *s, const fe_pb_node *pb, rtx_err
     if (++m->n_nodes > FE_NODES_MAX)
         return FAIL(err, LIMIT, "more than %d nodes after inlining functions", FE_NODES_MAX);
     fe_node n = {.m = m, .g = m->g, .d = m->d, .scope = s, .op_name = pb->op, .opset = s->opset};
-    n.name = pb->name.len || !pb->outputs.n ? pb->name : pb->outputs.at[0];
+    n.name = pb->name;
     bool lost = false;
     TRY(read_attrs(m, s, pb, &n, err));
     TRY(read_operands(m, s, pb, &n, &lost, err));
     const fe_pb_function *f = find_function(m, pb);
     const char *label;
-    TRY_ALLOC(label = node_label(m, pb), err);
+    TRY_ALLOC(label = base_arena_strn(&m->arena, (const char *)pb->name.at, MIN(pb->name.len, 200)),
+              err);
     m->g->current_name = label;
     rtx_status st = f ? inline_call(m, &n, f, err) : run_op(m, &n, pb, lost, err);
     m->g->current_name = NULL;
@@ -425,10 +447,13 @@ rtx_status fe_import_nodes(fe_imp *m, fe_scope *s, const fe_list *nodes, rtx_err
     TRY_ALLOC(b.node = base_arena_array(&m->arena, nodes->n + 1, sizeof *b.node), err);
     TRY_ALLOC(b.order = base_arena_array(&m->arena, nodes->n + 1, sizeof *b.order), err);
     for (uint32_t i = 0; i < b.n; i++) {
-        TRY(fe_read_node(nodes->at[i], &m->arena, &b.node[i], err));
-        if (b.node[i].inputs.n > FE_IN_MAX || b.node[i].op.len == 0)
-            return FAIL(err, CORRUPT, "node '%.*s' has no operation, or %zu inputs",
-                        FE_SHOW(b.node[i].name), b.node[i].inputs.n);
+        fe_pb_node *pb = &b.node[i];
+        TRY(fe_read_node(nodes->at[i], &m->arena, pb, err));
+        if (pb->name.len == 0) /* names are optional; messages want one */
+            pb->name = pb->outputs.n && pb->outputs.at[0].len ? pb->outputs.at[0] : pb->op;
+        if (pb->inputs.n > FE_IN_MAX || pb->op.len == 0)
+            return FAIL(err, CORRUPT, "node '%.*s' has no operation, or %zu inputs" FE_ADVICE,
+                        FE_SHOW(pb->name), pb->inputs.n);
     }
     TRY(declare_outputs(m, s, &b, err));
     TRY(sort_nodes(m, s, &b, err));

@@ -216,27 +216,86 @@ const fe_pb_attr *fe_attr(const fe_node *n, const char *name)
     return NULL;
 }
 
-int64_t fe_attr_i(const fe_node *n, const char *name, int64_t otherwise)
+static const char *kind_name(int64_t kind)
+{
+    static const char *const names[] = {"of no known kind",
+                                        [FE_ATTR_FLOAT] = "a float",
+                                        [FE_ATTR_INT] = "an int",
+                                        [FE_ATTR_STRING] = "a string",
+                                        [FE_ATTR_TENSOR] = "a tensor",
+                                        [FE_ATTR_GRAPH] = "a graph",
+                                        [FE_ATTR_FLOATS] = "floats",
+                                        [FE_ATTR_INTS] = "ints",
+                                        [FE_ATTR_STRINGS] = "strings"};
+    return names[kind > 0 && kind < (int64_t)COUNT_OF(names) ? kind : 0];
+}
+
+/* Old files do not say: what is there tells, and 0 is left where nothing is. */
+static int64_t kind_of(const fe_pb_attr *a)
+{
+    return a->type        ? a->type
+           : a->has_t     ? FE_ATTR_TENSOR
+           : a->g.len     ? FE_ATTR_GRAPH
+           : a->ints.n    ? FE_ATTR_INTS
+           : a->floats.n  ? FE_ATTR_FLOATS
+           : a->strings.n ? FE_ATTR_STRINGS
+           : a->s.len     ? FE_ATTR_STRING
+           : a->f != 0    ? FE_ATTR_FLOAT
+           : a->i         ? FE_ATTR_INT
+                          : 0;
+}
+
+static const fe_pb_attr *attr_of_kind(const fe_node *n, const char *name, int64_t kind)
 {
     const fe_pb_attr *a = fe_attr(n, name);
+    int64_t have = a ? kind_of(a) : 0;
+    if (have == 0 || have == kind)
+        return a;
+    snprintf(n->m->wrong, sizeof n->m->wrong, "attribute %s is %s, wanted %s", name,
+             kind_name(have), kind_name(kind));
+    return NULL;
+}
+
+bool fe_attrs_ok(const fe_node *n)
+{
+    static const struct {
+        const char *op, *name;
+        int64_t kind;
+    } in_place[] = {{"Clip", "min", FE_ATTR_FLOAT},
+                    {"Clip", "max", FE_ATTR_FLOAT},
+                    {"Constant", "value", FE_ATTR_TENSOR},
+                    {"Constant", "value_int", FE_ATTR_INT},
+                    {"Constant", "value_ints", FE_ATTR_INTS},
+                    {"Constant", "value_float", FE_ATTR_FLOAT},
+                    {"Constant", "value_floats", FE_ATTR_FLOATS},
+                    {"ConstantOfShape", "value", FE_ATTR_TENSOR}};
+    for (size_t i = 0; i < COUNT_OF(in_place); i++)
+        if (fe_span_is(n->op_name, in_place[i].op))
+            (void)attr_of_kind(n, in_place[i].name, in_place[i].kind);
+    return !n->m->wrong[0];
+}
+
+int64_t fe_attr_i(const fe_node *n, const char *name, int64_t otherwise)
+{
+    const fe_pb_attr *a = attr_of_kind(n, name, FE_ATTR_INT);
     return a ? a->i : otherwise;
 }
 
 double fe_attr_f(const fe_node *n, const char *name, double otherwise)
 {
-    const fe_pb_attr *a = fe_attr(n, name);
+    const fe_pb_attr *a = attr_of_kind(n, name, FE_ATTR_FLOAT);
     return a ? (double)a->f : otherwise;
 }
 
 fe_span fe_attr_s(const fe_node *n, const char *name)
 {
-    const fe_pb_attr *a = fe_attr(n, name);
+    const fe_pb_attr *a = attr_of_kind(n, name, FE_ATTR_STRING);
     return a ? a->s : (fe_span){0};
 }
 
 bool fe_attr_ints(fe_node *n, const char *name, int64_t *out, uint32_t max, uint32_t *out_n)
 {
-    const fe_pb_attr *a = fe_attr(n, name);
+    const fe_pb_attr *a = attr_of_kind(n, name, FE_ATTR_INTS);
     *out_n = 0;
     if (!a)
         return false;

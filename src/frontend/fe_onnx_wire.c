@@ -206,7 +206,8 @@ static const rule rules_model[] = {{1, INT, AT(model, ir_version)},
 static const rule rules_graph[] = {
     {1, MANY, AT(graph, nodes)},        {2, TEXT, AT(graph, name)},
     {5, MANY, AT(graph, initializers)}, {11, MANY, AT(graph, inputs)},
-    {12, MANY, AT(graph, outputs)},     {15, MANY, AT(graph, sparse)}};
+    {12, MANY, AT(graph, outputs)},     {13, MANY, AT(graph, infos)},
+    {15, MANY, AT(graph, sparse)}};
 static const rule rules_node[] = {{1, MANY, AT(node, inputs)},  {2, MANY, AT(node, outputs)},
                                   {3, TEXT, AT(node, name)},    {4, TEXT, AT(node, op)},
                                   {5, MANY, AT(node, attrs)},   {7, TEXT, AT(node, domain)},

@@ -36,7 +36,7 @@ typedef struct fe_pb_model {
 } fe_pb_model;
 typedef struct fe_pb_graph {
     fe_span name;
-    fe_list nodes, initializers, sparse, inputs, outputs;
+    fe_list nodes, initializers, sparse, inputs, outputs, infos;
 } fe_pb_graph;
 typedef struct fe_pb_node {
     fe_span name, op, domain, overload;
