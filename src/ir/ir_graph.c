@@ -406,7 +406,9 @@ static ir_id add_const(ir_graph *g, const ir_type *type, const void *data, size_
     if (g->err.code != RTX_OK || !clean_type(g, "const", type, &n.type))
         return 0;
     if (!fmt_dim_is_const(g->dims, ir_elems(g, &n.type), &elems))
-        return ir_bad(g, RTX_INVALID, "const: sizes must be numbers");
+        return fmt_dims_ok(g->dims, &g->err) == RTX_OK
+                   ? ir_bad(g, RTX_INVALID, "const: sizes must be numbers")
+                   : 0;
     if ((uint64_t)elems * fmt_dtype_bytes(n.type.dtype) != bytes || (!data && bytes))
         return ir_bad(g, RTX_INVALID, "const: %zu bytes for %lld elements of %s", bytes,
                       (long long)elems, fmt_dtype_name(n.type.dtype));
