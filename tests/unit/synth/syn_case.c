@@ -299,20 +299,43 @@ static uint32_t arguments(const test_case *c, const int64_t *sym, const operand 
     return from ? n_from : n;
 }
 
-static void call(test_case *c, const case_code *code, const k_call *call_in)
+/* Scratch that ends at a guard page, but for the bytes below 64 that its alignment takes: those hold poison. */
+static uint8_t *scratch_of(size_t bytes)
 {
-    static uint8_t *scratch;
+    static uint8_t *end;
     static size_t have;
+    if (end == NULL || bytes > have) {
+        if (end)
+            munmap(end - have - PAGE, have + 2 * PAGE);
+        have = (2 * bytes + 2 * PAGE - 1) & ~(size_t)(PAGE - 1);
+        uint8_t *m = mmap(NULL, have + 2 * PAGE, PROT_NONE,
+                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (m == MAP_FAILED || mprotect(m + PAGE, have, PROT_READ | PROT_WRITE) != 0) {
+            printf("no memory for %zu bytes of scratch\n", bytes);
+            exit(1);
+        }
+        end = m + PAGE + have;
+    }
+    memset(end - 64, POISON, 64);
+    return end - ((bytes + 63) & ~(size_t)63);
+}
+
+static bool scratch_kept(const uint8_t *scratch, size_t bytes)
+{
+    for (size_t i = bytes; i % 64 != 0; i++)
+        if (scratch[i] != POISON)
+            return false;
+    return true;
+}
+
+static bool call(test_case *c, const case_code *code, const k_call *call_in)
+{
     k_plan plan = {-1, -1};
     code->plan(call_in->arg, rng_int(c->r, 1, 8), &plan);
-    if ((size_t)plan.scratch_bytes > have) {
-        base_free(scratch);
-        have = (size_t)plan.scratch_bytes * 2;
-        scratch = base_alloc(BASE_TAG_SYNTH, have);
-    }
-    memset(scratch, 0xFF, (size_t)plan.scratch_bytes); /* NaN */
+    size_t bytes = (size_t)plan.scratch_bytes;
+    uint8_t *scratch = scratch_of(bytes);
+    memset(scratch, 0xFF, bytes); /* NaN */
     k_call k = *call_in;
-    /* Flush against the end of scratch is not possible with 64-byte alignment; sanitizers see what runs past it. */
     k.scratch = scratch;
     for (int64_t at = 0; at < plan.units;) { /* a random split, in random pieces */
         int64_t n = rng_one_in(c->r, 2) ? plan.units - at : rng_int(c->r, 1, 3);
@@ -320,6 +343,11 @@ static void call(test_case *c, const case_code *code, const k_call *call_in)
         code->run(&k, at, at + n);
         at += n;
     }
+    if (!scratch_kept(scratch, bytes)) {
+        printf("  wrote behind its %zu bytes of scratch\n", bytes);
+        return false;
+    }
+    return true;
 }
 
 /* Another split gives equal bits. */
@@ -331,7 +359,8 @@ static bool same_again(test_case *c, const case_code *code, const k_call *k, con
         base_buf_put(&before, outputs[i].lo, outputs[i].bytes);
         memset(outputs[i].lo, POISON, outputs[i].bytes);
     }
-    call(c, code, k);
+    if (!call(c, code, k))
+        return false;
     const char *at = before.data;
     for (uint32_t i = 0; i < c->p->n_out; at += outputs[i].bytes, i++)
         if (outputs[i].bytes && memcmp(at, outputs[i].lo, outputs[i].bytes) != 0) {
@@ -408,8 +437,7 @@ bool case_check(test_case *c, const case_code *code, const int64_t *from, uint32
     void *buf[SYN_OPERANDS_MAX];
     for (uint32_t i = 0; i < n_ops; i++)
         buf[i] = o[i].first;
-    if (ok)
-        call(c, code, &(k_call){.buf = buf, .arg = args, .trap = &trap});
+    ok = ok && call(c, code, &(k_call){.buf = buf, .arg = args, .trap = &trap});
     ok =
         ok && (!rng_one_in(c->r, 4) ||
                same_again(c, code, &(k_call){.buf = buf, .arg = args, .trap = &trap}, o + p->n_in));
