@@ -253,7 +253,16 @@ static rtx_status type(parser *p, ir_type *out)
     *out = (ir_type){0};
     TRY(dtype(p, &t));
     out->dtype = t;
-    return size_list(p, out->dim, &out->rank);
+    TRY(size_list(p, out->dim, &out->rank));
+    if (p->at == p->end || *p->at != '@')
+        return RTX_OK;
+    p->at++;
+    for (uint8_t r = IR_HOST; r < IR_RESIDENCY_COUNT; r++)
+        if (keyword(p, ir_residency_names[r])) {
+            out->residency = r;
+            return RTX_OK;
+        }
+    return fail(p, RTX_INVALID, "expected host, pinned or device");
 }
 
 /* ---- labels ---- */

@@ -6,8 +6,11 @@
 
 #include "ir.h"
 
-#define IR_IN_MAX    64
-#define IR_NODES_MAX (1u << 20)
+#define IR_IN_MAX          64
+#define IR_NODES_MAX       (1u << 20)
+#define IR_RESIDENCY_COUNT (IR_DEVICE + 1)
+
+extern const char *const ir_residency_names[IR_RESIDENCY_COUNT];
 
 /* One application of a shape rule. A rule reads in[] and attrs, brings attrs into canonical form (axes counted from the
  * front, lists sorted) and fills out; or fails with a message. */

@@ -7,6 +7,7 @@
  *              return %2 "output", …
  *            }
  *            '#' starts a comment
+ *   TYPE     f32[batch,4], then where the value lives unless on the host: @pinned or @device
  *   numbers  inputs come first, other nodes follow in graph order, so that print and parse are inverse */
 #include "ir_rules.h"
 #include "base_sys.h"
@@ -46,12 +47,17 @@ static void print_comment(const char *s, base_buf *b)
         base_buf_put(b, (unsigned char)*s < 32 ? "?" : s, 1);
 }
 
+const char *const ir_residency_names[IR_RESIDENCY_COUNT] = {
+    [IR_HOST] = "host", [IR_PINNED] = "pinned", [IR_DEVICE] = "device"};
+
 static void print_type(const ir_graph *g, const ir_type *t, base_buf *b)
 {
     ir_type resolved = *t;
     for (int k = 0; k < t->rank; k++)
         resolved.dim[k] = fmt_dim_resolve(g->dims, t->dim[k]);
     ir_type_print(g->dims, &resolved, b);
+    if (t->residency != IR_HOST && t->residency < IR_RESIDENCY_COUNT)
+        base_buf_printf(b, "@%s", ir_residency_names[t->residency]);
 }
 
 /* Shortest of the digits that round-trip, with a point also where the locale has another sign for it. */

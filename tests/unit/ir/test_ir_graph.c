@@ -228,6 +228,8 @@ static void test_verifier(void **state)
     } while (0)
     BROKEN(g->nodes[y].type.dtype, FMT_I64);
     BROKEN(g->nodes[y].type.rank, 1);
+    BROKEN(g->nodes[y].type.residency, IR_DEVICE);
+    BROKEN(g->nodes[x].type.residency, IR_PINNED);
     BROKEN(g->nodes[y].type.dim[0], fmt_dim_const(f->dims, 9));
     BROKEN(g->nodes[y].op, IR_exp);
     BROKEN(g->nodes[y].op, 999);

@@ -111,6 +111,9 @@ static void test_messages(void **state)
         {"func @f(%0 \"x\": f32[1,1,1,1,1,1,1,1,1]) {\n  return\n}", "more than 8 entries"},
         {"func @f(%0 \"x\": u8[1]) {\n  return\n}", "dtype u8"},
         {"func @f(%0 \"x\": q4[1]) {\n  return\n}", "expected a dtype"},
+        {"func @f(%0 \"x\": f32[1]@moon) {\n  return\n}", "expected host, pinned or device"},
+        {"func @f(%0 \"x\": f32[2]@device) {\n  %1 = exp %0 : f32[2]\n  return\n}",
+         "exp gives f32[2]"},
         {"func @f(%0 \"x\": f32[3 +]) {\n  return\n}", "expected a size"},
         {"func @f(%0 \"x: f32[3]) {\n  return\n}", "name with a line break"},
         {"sym n 5..2\nfunc @f() {\n  return\n}", "bounds of n leave no value"},
@@ -124,6 +127,24 @@ static void test_messages(void **state)
         if (out || !strstr(err.text, cases[k][1]))
             fail_msg("'%s' is not in '%s'", cases[k][1], err.text);
     }
+}
+
+/* Where a value lives is part of its type, of what follows from it, and of the text; the host is not written. */
+static void test_residency(void **state)
+{
+    (void)state;
+    static const char text[] = "sym n 0..\n"
+                               "func @every_op(%0 \"x\": f32[n,2]@device, %1 \"y\": f32[n,2]) {\n"
+                               "  %2 = const f32[1]@pinned {1.5}\n"
+                               "  %3 = exp %0 : f32[n,2]@device\n"
+                               "  %4 = exp %1 : f32[n,2]\n"
+                               "  return %2 \"p\", %3 \"d\", %4 \"h\"\n}\n";
+    rtx_err err = {0};
+    char *out = through(text, sizeof text - 1, 0, &err);
+    if (!out)
+        fail_msg("%s", err.text);
+    assert_string_equal(out, text);
+    base_free(out);
 }
 
 static void test_data(void **state)
@@ -183,7 +204,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_op),  cmocka_unit_test(test_cut),
         cmocka_unit_test(test_messages),  cmocka_unit_test(test_data),
-        cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_residency), cmocka_unit_test(test_no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
