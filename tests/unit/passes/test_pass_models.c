@@ -1,5 +1,5 @@
 /* Whole models: the zoo and, where RTX_TEST_MINILM names a folder with its four exports, MiniLM. Each must reach its raised
- * operations with no part left, and keep its values. */
+ * operations with no part left, and keep its values. tests/conform/test_minilm.py sets it, and compares the exports' graphs. */
 #include "fe.h"
 #include "pass_fixture.h"
 #include <math.h>
@@ -69,9 +69,6 @@ static void test_zoo(void **state)
     }
 }
 
-/* Digest without the two attributes in which the exports may differ: the value of a masked row, NaN to 0. */
-static uint64_t shape_digest(const ir_graph *g) { return g->n_nodes * 31 + g->n_refs; }
-
 static void test_minilm(void **state)
 {
     (void)state;
@@ -80,9 +77,11 @@ static void test_minilm(void **state)
     static const want wants[] = {{IR_attention, 6}, {IR_layernorm, 13}, {IR_gelu, 6},
                                  {IR_dot, 24},      {IR_gather, 2},     {0}};
     const char *folder = getenv("RTX_TEST_MINILM");
-    uint64_t digest = 0;
-    if (!folder)
+    if (!folder) {
+        print_message("skipped: needs the exports in RTX_TEST_MINILM; tests/conform/test_minilm.py "
+                      "makes them and runs this\n");
         skip();
+    }
     for (size_t k = 0; k < COUNT_OF(exports); k++) {
         char path[1024];
         fe_model *m = NULL;
@@ -101,8 +100,6 @@ static void test_minilm(void **state)
             assert_true(mask->rank == 4 && fmt_dim_is(f.dims, mask->dim[1], 1) &&
                         fmt_dim_is(f.dims, mask->dim[2], 1));
         }
-        assert_true(k == 0 || shape_digest(r) == digest);
-        digest = shape_digest(r);
         double d = fx_difference(&f, fe_graph(m), r); /* 2 x 3 tokens, about half of them padding */
         printf("%-32s difference %.1e\n", exports[k], d);
         assert_true(d <= 1e-6);
