@@ -187,7 +187,8 @@ static void test_fork(void **state)
 {
     (void)state;
 #ifdef UNDER_TSAN
-    skip(); /* TSan ends a process that starts threads after a fork */
+    print_message("skipped: TSan ends a process that starts threads after a fork\n");
+    skip();
 #endif
     run_and_check(3, 5);
     pid_t child = fork();

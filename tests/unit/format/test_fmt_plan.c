@@ -301,9 +301,12 @@ static void test_failed_allocations(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trip), cmocka_unit_test(test_strings),
-        cmocka_unit_test(test_trim),       cmocka_unit_test(test_pick),
-        cmocka_unit_test(test_lies),       cmocka_unit_test(test_damage),
+        cmocka_unit_test(test_round_trip),
+        cmocka_unit_test(test_strings),
+        cmocka_unit_test(test_trim),
+        cmocka_unit_test(test_pick),
+        cmocka_unit_test(test_lies),
+        cmocka_unit_test(test_damage),
         cmocka_unit_test(test_failed_allocations),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

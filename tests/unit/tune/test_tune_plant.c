@@ -151,8 +151,10 @@ static void each_plant_is_rejected(void **state)
     (void)state;
     char version[200];
     rtx_err err = {0};
-    if (!tun_have_compiler(version, sizeof version, &err))
+    if (!tun_have_compiler(version, sizeof version, &err)) {
+        print_message("skipped: no compiler: %s\n", err.text);
         skip();
+    }
     assert_true(read_plants());
     char *cache = fixture_folder();
     syn_problem *p = fixture_add();

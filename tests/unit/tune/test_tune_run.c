@@ -36,7 +36,10 @@ static int teardown(void **state)
 static bool no_compiler(void)
 {
     char version[200];
-    return !tun_have_compiler(version, sizeof version, NULL);
+    if (tun_have_compiler(version, sizeof version, NULL))
+        return false;
+    print_message("skipped: no compiler\n");
+    return true;
 }
 
 typedef struct run {
