@@ -105,7 +105,9 @@ static void test_every_allocation_fails_once(void **state)
         before = now;
     }
     assert_int_equal(faults, 0);
+    base_alloc_fail_at(total); /* there are no more than that */
     assert_int_equal(compile(&err), RTX_OK);
+    base_alloc_fail_at(-1);
     print_message("%lld allocations, every %lld-th failed\n", (long long)total, (long long)stride);
 }
 
