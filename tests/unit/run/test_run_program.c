@@ -256,7 +256,8 @@ static void test_empty_root(void **state)
 {
     (void)state;
 #ifdef __SANITIZE_THREAD__
-    skip(); /* it allows no threads after a fork */
+    print_message("skipped: TSan allows no threads after a fork\n");
+    skip();
 #endif
     rtx_program_close(open_fixture(1));
     pid_t child = fork();
@@ -265,8 +266,10 @@ static void test_empty_root(void **state)
     int status;
     waitpid(child, &status, 0);
     assert_true(WIFEXITED(status));
-    if (WEXITSTATUS(status) == 77)
-        skip(); /* the system lets us change no root */
+    if (WEXITSTATUS(status) == 77) {
+        print_message("skipped: the system lets us change no root\n");
+        skip();
+    }
     assert_int_equal(WEXITSTATUS(status), 0);
 }
 
@@ -353,7 +356,7 @@ static void test_weights_move(void **state)
 {
     (void)state;
     if (!base_huge_pages()) {
-        print_message("this system gives no large pages\n");
+        print_message("skipped: this system gives no large pages\n");
         skip();
     }
     rtx_program *p = open_streamed(true);
