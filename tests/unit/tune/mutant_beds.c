@@ -71,6 +71,12 @@ static void gemm_fixed(syn_problem *p) /* rows are known to the compiler */
     out(p, ir_emit2(p->region, IR_dot, a, b), "? ? 1");
 }
 
+static void gemm_one_over(syn_problem *p) /* one column in the last panel, known to the compiler */
+{
+    ir_id a = in(p, FMT_F32, "s0 40", "? 1"), b = in(p, FMT_F32, "40 33", "? 1");
+    out(p, ir_emit2(p->region, IR_dot, a, b), "? 1");
+}
+
 static void attention(syn_problem *p, const char *v_dims, const char *mask, int causal,
                       int nan_zero)
 {
@@ -237,6 +243,7 @@ const bed mutant_beds[] = {
     {"cpu/gemm", gemm_turned, "MR=2 NP=2 MB=16 NB=2 ORDER=0 PF=0 KU=1", {40, 70}, {97, 48}},
     {"cpu/gemm", gemm_strided, NULL, {40}, {97}},
     {"cpu/gemm", gemm_fixed, "MR=6 NP=1 MB=32 NB=2 ORDER=0 PF=0 KU=1", {4}, {5}},
+    {"cpu/gemm", gemm_one_over, NULL, {40}, {97}},
     {"cpu/attention", attention_row, NULL, {2, 40, 40}, {1, 20, 530}},
     {"cpu/attention", attention_full, "NP=2 KR=3 QR=3 VP=2 KU=1", {2, 130, 40}, {1, 50, 530}},
     {"cpu/attention", attention_causal, NULL, {2, 130, 130}, {1, 33, 530}},

@@ -3,7 +3,8 @@
  *   beds       problems a template is tried on, at small sizes and, what survives, once at a larger one
  *   verdicts   does not compile · rejected (by which detector) · same code as the template on every bed · survivor
  * A survivor must be listed in `argued` with the reason why it computes the same. Two processes share the work.
- * RTX_MUTANTS_ALL=1 tries twice as many, RTX_MUTANTS_PRINT=1 prints each. Needs rtx-worker beside the test and a compiler. */
+ * RTX_MUTANTS_ALL=1 or RTX_TEST_FULL=1 tries more than twice as many, and no entry of `argued` may go unused then;
+ * RTX_MUTANTS_PRINT=1 prints each. Needs rtx-worker beside the test and a compiler. */
 #include "mutant_beds.h"
 #include "dev_cpu.h"
 #include <ctype.h>
@@ -75,10 +76,11 @@ static void read_rules(void)
 
 /* ---- survivors, each with its reason ----
  * EQUAL: the same values go to the same places. ORDER: the terms of a sum in another order, within the same bound.
- * SPEED: only time is lost. LOCALS: an array on the kernel's own stack is left by one element that nothing else uses. */
+ * SPEED: only time is lost. LOCALS: an array on the kernel's own stack is left by one element that nothing else uses.
+ * OUT OF CONTRACT: another result, for inputs that have none by contract. */
 
 static const struct argument {
-    const char *templ, *line, *reason; /* part of the line after the change; templ "": any */
+    const char *templ, *line, *reason; /* part of what changed_line gives; templ "": any */
 } argued[] = {
     /* all */
     {"", "K_MAX(1, WORK / (DIM_",
@@ -102,11 +104,9 @@ static const struct argument {
     {"cpu/gemm", "if (u - 1 < end) {", "SPEED: guards `then`, which feeds prefetches only"},
     {"cpu/gemm", "if (u + 1 < (end - 1)) {", "SPEED: guards `then`, which feeds prefetches only"},
     {"cpu/gemm", "K_PREFETCH_L2(", "SPEED: a prefetch cannot fault"},
-    {"cpu/gemm", "i <= PF; i++)", "SPEED: one prefetch more"},
     {"cpu/gemm", "int i = 1; i < PF", "SPEED: one prefetch less"},
     {"cpu/gemm", "ahead = step;", "SPEED: an address of prefetches"},
     {"cpu/gemm", "ahead -= step;", "SPEED: an address of prefetches"},
-    {"cpu/gemm", "then = first == b ?", "SPEED: an address of prefetches"},
     {"cpu/gemm", "const char *next = c->next ?", "SPEED: an address of prefetches"},
     {"cpu/gemm", "const float *first = b_all", "SPEED: an address of prefetches"},
     {"cpu/gemm", "const K_FN(unit_t) v = K_FN(unit)(arg, u", "SPEED: an address of prefetches"},
@@ -115,10 +115,11 @@ static const struct argument {
      "EQUAL: blocks begin earlier and end as before; rows that two units do get equal values"},
     {"cpu/gemm", "__builtin_constant_p((DIM_", "EQUAL: constant exactly when the size is"},
     {"cpu/gemm", "if (B_N == 1) {", "EQUAL: B_N is not 1 there; the general loop packs the same"},
-    {"cpu/gemm", "if (cols == K_PANEL) {", "EQUAL: both calls are the same but for a literal"},
-    {"cpu/gemm", "dropped: continue;", "EQUAL: packs the same values a second time"},
-    {"cpu/gemm", "dropped: held = block;", "SPEED: packs a block that is there"},
     {"cpu/gemm", "DIM_N >= 0 ?", "EQUAL: no columns are no blocks: the product is 0"},
+    {"cpu/gemm", "k_splits_to((DIM_M - 1) / nm",
+     "EQUAL: another size only where nm divides DIM_M, which the next line covers"},
+    {"cpu/gemm", "int64_t j = 0; j < (K_PANEL - 1); j++)",
+     "EQUAL: the last column of a panel that N cuts is behind N: its sums are not stored"},
     /* attention */
     {"cpu/attention", "if (r <= rows && p < panels) {",
      "EQUAL: r < QR: the row lies in the tile; n rows are read"},
@@ -128,8 +129,6 @@ static const struct argument {
      "EQUAL: `j < seen + r` excludes the key for each row"},
     {"cpu/attention", "K_MIN(first + n, DIM_SK)",
      "EQUAL: `j < first + l` excludes the key for each query"},
-    {"cpu/attention", "K_MIN(first, (DIM_SK - 1))",
-     "EQUAL: the last key goes through the part that asks each query"},
     {"cpu/attention", "K_MIN((j1 - 1), seen)", "EQUAL: the loop after it takes the key, in order"},
     {"cpu/attention", "__builtin_constant_p((DIM_SQ - 1))",
      "EQUAL: constant exactly when the size is"},
@@ -141,17 +140,13 @@ static const struct argument {
     {"cpu/attention", "held = n_b * DIM_HK - g;",
      "SPEED: names no block that may follow: copies values that are there"},
     {"cpu/attention", "(rest != (DIM_SQ - 1)", "EQUAL: rest is never that: no tile is ruled out"},
-    {"cpu/attention", "int64_t ldm = 1;", "EQUAL: set again where there is a mask, else unused"},
     {"cpu/attention", "x >= top[l] ? x", "EQUAL: the same value is taken"},
-    {"cpu/attention", "dropped: held =", "SPEED: copies values that are there"},
     /* rows and reductions */
     {"cpu/reduce", "for (; j + LANES < n;",
      "EQUAL: the loop after it takes the last 32, each in its lane"},
-    {"cpu/reduce", "K_FN(by_column)(o, r) ? STRIP :", "EQUAL: units of another size, at least 1"},
     {"cpu/reduce", "BLOCK == 0) K_FN(carry)", "ORDER: partial sums join their totals elsewhere"},
     {"cpu/reduce", "return o->dim[o->axes - 2] > 1",
      "EQUAL: both walks take a term in the same lane"},
-    {"cpu/reduce", "adjacent |=", "EQUAL: both walks take a term in the same lane"},
     {"cpu/reduce", "for (int l = 1; j < n;", "ORDER: at most 31 elements go to lanes 1 to 31"},
     {"cpu/reduce", "n = K_MIN(n, BLOCK + k % BLOCK);",
      "ORDER: partial sums join their totals elsewhere"},
@@ -169,7 +164,9 @@ static const struct argument {
     {"cpu/row", "for (int l = 1; k < cut;", "ORDER: at most 31 elements go to lanes 1 to 31"},
     {"cpu/reduce", "lane[(LANES - 1) * STRIP]",
      "LOCALS: lane 31 lies in the first total; carrying moves one into the other"},
-    {"cpu/row", "total[(LANES - 1)]", "LOCALS: 124 bytes, of which alignment makes 128"},
+    {"cpu/row", "l <= LANES; l++) total[l] += lane[l];",
+     "LOCALS: an element behind total and behind lane, which nothing reads afterwards"},
+    {"cpu/row", "first[(LANES - 1)]", "LOCALS: 124 bytes, of which alignment makes 128"},
     {"cpu/cumsum", "j <= n; j++) sum[j] = 0;", "LOCALS: 0 to a place behind the last sum"},
     /* moves */
     {"cpu/copy", "from <= last - 1; from++)", "EQUAL: any order of the axes visits every element"},
@@ -185,12 +182,11 @@ static const struct argument {
     {"cpu/copy", "j0 <= cols;", "EQUAL: one more turn over 0 columns"},
     {"cpu/copy", "dropped: t->dim[0] = 1;",
      "EQUAL: the line goes to its place again, by a stride of 0"},
-    {"cpu/copy", "dropped: t->stride[i][0] = 0;", "EQUAL: the stride of an axis of size 1"},
     {"cpu/eltwise", "n = K_MIN(n, stop + i);", "EQUAL: n ends with the unit already"},
     {"cpu/eltwise", "dropped: n = K_MIN(n, stop - i);", "EQUAL: n ends with the unit already"},
     {"cpu/eltwise", "CHUNK + i % CHUNK)", "EQUAL: n ends with the range by the next line"},
     {"cpu/gather_nd", "some &= space.dim[r] >",
-     "out of contract: no index into an empty axis is valid"},
+     "OUT OF CONTRACT: no index into an empty axis is valid"},
     {"cpu/gather_elements", "t.index[last], stop + i);",
      "EQUAL: goes on into the next unit with its values"},
     {"cpu/topk", "? a <= b :", "EQUAL: no element is compared with itself"},
@@ -274,6 +270,8 @@ static size_t applies(const rule *r, const char *text, size_t n, size_t i)
     return i >= 8 && memcmp(text + i - 8, "#define ", 8) == 0 ? 0 : len;
 }
 
+static bool every(void) { return getenv("RTX_MUTANTS_ALL") || getenv("RTX_TEST_FULL"); }
+
 static void add_mutants(const syn_template *t, const rule *r, const char *code)
 {
     size_t at[400], len[400], n = 0;
@@ -281,19 +279,24 @@ static void add_mutants(const syn_template *t, const rule *r, const char *code)
         if (code[i] && (len[n] = applies(r, t->text, t->text_bytes, i)) > 0)
             at[n++] = i;
     bool large = t->text_bytes > 8000;
-    bool every = getenv("RTX_MUTANTS_ALL") != NULL;
-    size_t most = !r->from ? MOST_LINES : large ? MOST_LARGE : MOST, take = MIN(n, most << every);
+    size_t most = !r->from ? MOST_LINES : large ? MOST_LARGE : MOST, first = all->n;
     static uint32_t found;
-    for (size_t k = 0; k < take; k++) {
-        if (++found % LEFT_OUT == 0 && !every)
-            continue;
-        assert_true(all->n < MUTANTS_MAX);
-        size_t which = (2 * k + 1) * n / (2 * take);
-        all->m[all->n++] = (mutant){.templ = t, .rule = r, .at = at[which], .len = len[which]};
+    for (int twice = 0; twice <= every(); twice++) { /* all has what the quick set has, and more */
+        size_t take = MIN(n, most << twice);
+        for (size_t k = 0; k < take; k++) {
+            size_t which = (2 * k + 1) * n / (2 * take);
+            bool there = !every() && ++found % LEFT_OUT == 0;
+            for (size_t i = first; i < all->n; i++)
+                there |= all->m[i].at == at[which];
+            if (there)
+                continue;
+            assert_true(all->n < MUTANTS_MAX);
+            all->m[all->n++] = (mutant){.templ = t, .rule = r, .at = at[which], .len = len[which]};
+        }
     }
 }
 
-/* The line that holds the change, as it is afterwards. */
+/* The line that holds the change, as it is afterwards; of a dropped one also the line before. */
 static void changed_line(const mutant *m, char *line, size_t cap)
 {
     const char *text = m->templ->text;
@@ -305,9 +308,14 @@ static void changed_line(const mutant *m, char *line, size_t cap)
     if (m->rule->from)
         snprintf(line, cap, "%.*s%s%.*s", (int)(m->at - from), text + from, m->rule->to,
                  (int)strcspn(text + to, "\n"), text + to);
-    else
-        snprintf(line, cap, "dropped: %.*s", (int)(m->len - strspn(text + m->at, " ")),
-                 text + m->at + strspn(text + m->at, " "));
+    else {
+        const char *drop = text + m->at + strspn(text + m->at, " "), *before = text + m->at - 1;
+        while (before > text && before[-1] != '\n')
+            before--;
+        before += strspn(before, " ");
+        snprintf(line, cap, "dropped: %.*s after %.*s", (int)(text + m->at + m->len - drop), drop,
+                 (int)strcspn(before, "\n"), before);
+    }
     size_t n = strlen(line);
     while (n > 0 && (line[n - 1] == ' ' || line[n - 1] == '\\'))
         line[--n] = 0;
@@ -488,6 +496,8 @@ static const char *const detectors[] = {
     "",
 };
 
+static bool used[COUNT_OF(argued)]; /* by a mutant that is not rejected */
+
 static const struct argument *argument_of(const mutant *m, const char *line)
 {
     for (size_t i = 0; i < COUNT_OF(argued); i++)
@@ -514,9 +524,11 @@ static void report(void)
                 }
         if (verbose)
             printf("%d %s %s: %s [%s]\n", m->state, m->templ->name, m->rule->name, line, m->why);
+        const struct argument *a = argument_of(m, line);
+        if (a && (m->state == SAME || m->state == SURVIVED))
+            used[a - argued] = true;
         if (m->state != SURVIVED)
             continue;
-        const struct argument *a = argument_of(m, line);
         *(a ? &listed : &unlisted) += 1;
         printf("%s: %s, %s: %s\n    %s\n", a ? "argued" : "NOT ARGUED", m->templ->name,
                m->rule->name, line, a ? a->reason : "");
@@ -528,16 +540,23 @@ static void report(void)
     for (size_t k = 0; k < COUNT_OF(detectors); k++)
         if (by[k])
             printf("    rejected: %-24s %u\n", detectors[k][0] ? detectors[k] : "other", by[k]);
+    uint32_t idle = 0;
+    for (size_t i = 0; every() && i < COUNT_OF(argued); i++)
+        if (!used[i])
+            idle++, printf("argued but not there: %s, %s\n", argued[i].templ, argued[i].line);
     assert_true(compiled >= 200 && count[REJECTED] >= 200);
     assert_int_equal(unlisted, 0);
+    assert_int_equal(idle, 0);
 }
 
 static void mutants_are_rejected(void **unused)
 {
     (void)unused;
     char version[200];
-    if (!tun_have_compiler(version, sizeof version, NULL))
+    if (!tun_have_compiler(version, sizeof version, NULL)) {
+        print_message("skipped: no compiler\n");
         skip();
+    }
     all = mmap(NULL, sizeof *all, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     assert_true(all != MAP_FAILED);
     assert_int_equal(dev_isa_allowed(&all->isa, NULL), RTX_OK);
