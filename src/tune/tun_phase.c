@@ -7,10 +7,10 @@
 #define MUST_KERNELS 2 /* of a problem, compiled whatever the budget */
 #define COMPILE_SHARE                                                                              \
     0.6 /* of the budget: compilations that begin later get no candidate timed in time */
-#define SCREEN_NS    UINT64_C(1000000)
-#define CONFIRM_NS   UINT64_C(2000000)
-#define DROP         3.0  /* a screened candidate this much slower is not timed at larger sizes */
-#define WAYS_GAIN    0.97 /* more threads must be this much faster to be used */
+#define SCREEN_NS  UINT64_C(1000000)
+#define CONFIRM_NS UINT64_C(2000000)
+#define DROP       3.0  /* a screened candidate this much slower is not timed at larger sizes */
+#define WAYS_GAIN  0.97 /* more threads must be this much faster to be used */
 
 /* ---- clocks ---- */
 

@@ -11,7 +11,7 @@
 #define SPACE_MAX    256
 #define FIRST_ANCHOR 11 /* candidates of the first round: eight must survive */
 #define FIRST_OTHER  5
-#define MOVES        4 /* candidates of each later round, anchors only */
+#define MOVES        4    /* candidates of each later round, anchors only */
 #define MORE_UNTIL   0.40 /* of the budget: no new candidates after */
 #define GAIN_LEAST   0.01
 
@@ -542,7 +542,8 @@ static rtx_status finish(tun_session *s, const rtx_err *trouble, rtx_err *err)
     s->report->wall_s = tun_elapsed(s);
     s->report->warnings += s->cache.warned && !s->report->warnings;
     if (s->worker.killed && !s->report->warnings && !s->opt->quiet) {
-        base_warn("rtx-worker was killed from outside (%u times) and started again", s->worker.killed);
+        base_warn("rtx-worker was killed from outside (%u times) and started again",
+                  s->worker.killed);
         s->report->warnings++;
     }
     return RTX_OK;
@@ -561,8 +562,8 @@ static rtx_status search_missing(tun_session *s, rtx_err *trouble, rtx_err *err)
         status = look_up_again(s, &missing, trouble);
     if (status == RTX_OK && missing)
         status = search(s, trouble);
-    if (!s->have_cc || status == RTX_COMPILE || status == RTX_NOT_FOUND || status == RTX_UNSUPPORTED ||
-        status == RTX_IO) {
+    if (!s->have_cc || status == RTX_COMPILE || status == RTX_NOT_FOUND ||
+        status == RTX_UNSUPPORTED || status == RTX_IO) {
         snprintf(s->report->stopped, sizeof s->report->stopped, "%s: %.180s",
                  rtx_status_text(status), trouble->text);
         s->report->warnings++;

@@ -371,8 +371,9 @@ static void each_field_alone_decides(void **state)
             assert_string_equal(why, want);
         tun_key_done(&other);
     }
-    const char *const told[] = {"prelude and renderer=", "flags=",   "kernel interface=",
-                                "model=",                "buckets=", "measurement="};
+    const char *const told[] = {
+        "prelude and renderer=", "flags=", "kernel interface=", "model=", "buckets=",
+        "measurement="};
     for (size_t i = 0; i < COUNT_OF(told); i++)
         assert_non_null(strstr(k.text.data, told[i]));
     tun_key_done(&k);
@@ -383,10 +384,14 @@ int main(void)
 {
 #define CASE(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
     const struct CMUnitTest tests[] = {
-        CASE(facts_are_the_best_of_rounds),       CASE(a_kept_profile_costs_one_sentinel),
-        CASE(a_faster_machine_is_measured_again), CASE(a_disturbed_profile_is_measured_again),
-        CASE(an_unreal_profile_is_not_kept),      cmocka_unit_test(keys_hold_what_was_read),
-        CASE(a_choice_depends_on_question_search_and_machine), CASE(each_field_alone_decides),
+        CASE(facts_are_the_best_of_rounds),
+        CASE(a_kept_profile_costs_one_sentinel),
+        CASE(a_faster_machine_is_measured_again),
+        CASE(a_disturbed_profile_is_measured_again),
+        CASE(an_unreal_profile_is_not_kept),
+        cmocka_unit_test(keys_hold_what_was_read),
+        CASE(a_choice_depends_on_question_search_and_machine),
+        CASE(each_field_alone_decides),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
