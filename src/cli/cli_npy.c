@@ -156,9 +156,8 @@ rtx_status cli_npy_write(const char *path, const rtx_tensor *t, rtx_err *err)
                                           : " %lld",
                         (long long)t->dim[i]);
     base_buf_puts(&head, "), }");
-    while ((head.len + 1) % 64 != 0)
-        base_buf_puts(&head, " ");
-    base_buf_puts(&head, "\n");
+    TRY(base_buf_ok(&head, err));
+    base_buf_printf(&head, "%*s\n", (int)(63 - head.len % 64), "");
     TRY(base_buf_ok(&head, err));
     size_t len = head.len - 10;
     head.data[8] = (char)(len & 255);

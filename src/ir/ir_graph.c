@@ -44,9 +44,10 @@ ir_op ir_op_find(const char *name, size_t len)
 
 /* ---- failure and growth ---- */
 
+/* Sizes that could not be formed compare as different: what kept them from it is the reason, not the shapes. */
 ir_id ir_bad(ir_graph *g, rtx_status code, const char *fmt, ...)
 {
-    if (g->err.code == RTX_OK) {
+    if (g->err.code == RTX_OK && fmt_dims_ok(g->dims, &g->err) == RTX_OK) {
         char text[sizeof g->err.text];
         va_list args;
         va_start(args, fmt);

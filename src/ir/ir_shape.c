@@ -11,6 +11,7 @@ static rtx_status fail(const ir_rule_call *c, rtx_status code, int line, const c
 
 static rtx_status fail(const ir_rule_call *c, rtx_status code, int line, const char *fmt, ...)
 {
+    TRY(fmt_dims_ok(c->dims, c->err)); /* sizes that could not be formed compare as different */
     char reason[200];
     va_list args;
     va_start(args, fmt);
