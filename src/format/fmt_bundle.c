@@ -225,8 +225,11 @@ static rtx_status check_plans(const fmt_plan *const *plans, size_t n_plans, uint
                         (unsigned long long)plans[i]->code_bytes, (unsigned long long)consts_bytes,
                         (unsigned long long)code_bytes);
         rtx_err why = {0};
-        if (fmt_plan_check(plans[i], &why) != RTX_OK)
-            return FAIL(err, INTERNAL, "plan %zu was made wrong: %.300s", i, why.text);
+        rtx_status s = fmt_plan_check(plans[i], &why);
+        if (s != RTX_OK)
+            return s == RTX_NOMEM
+                       ? FAIL(err, NOMEM, "%s", why.text)
+                       : FAIL(err, INTERNAL, "plan %zu was made wrong: %.300s", i, why.text);
     }
     return RTX_OK;
 }
