@@ -13,6 +13,7 @@
 #define FIRST_OTHER  5
 #define MOVES        4    /* candidates of each later round, anchors only */
 #define MORE_UNTIL   0.40 /* of the budget: no new candidates after */
+#define FILL_UNTIL   0.60 /* but for those in place of rejected ones */
 #define GAIN_LEAST   0.01
 
 /* ---- setting up ---- */
@@ -414,7 +415,7 @@ static rtx_status search(tun_session *s, rtx_err *err)
     TRY(room_for_samples(s, err));
     (void)propose(s, true);
     TRY(try_candidates(s, err));
-    for (int again = 0; again < 3 && tun_elapsed(s) < MORE_UNTIL * s->budget_s && fill_up(s);
+    for (int again = 0; again < 3 && tun_elapsed(s) < FILL_UNTIL * s->budget_s && fill_up(s);
          again++)
         TRY(try_candidates(s, err));
     uint32_t rounds = s->opt->mode == TUN_FULL ? 1000 : 1;
