@@ -3,6 +3,7 @@
  *   layer   top
  *   rule    what can be known of an output is known before the work for it begins */
 #include "cli.h"
+#include "fmt_bundle.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -45,8 +46,7 @@ void cli_scratch_done(cli_scratch *s)
 
 /* ---- inputs ---- */
 
-#define BUNDLE_MAGIC "\x89RTXGC\r\n" /* as fmt_bundle.c writes it */
-#define STDIN_MOST   ((size_t)4 << 30)
+#define STDIN_MOST ((size_t)4 << 30)
 
 static char spooled[640]; /* where standard input lies, for messages */
 
@@ -61,13 +61,13 @@ const char *cli_stdin_name(const char **text)
 
 static bool is_magic(const char *data, size_t bytes)
 {
-    return bytes >= sizeof BUNDLE_MAGIC - 1 &&
-           memcmp(data, BUNDLE_MAGIC, sizeof BUNDLE_MAGIC - 1) == 0;
+    return bytes >= sizeof FMT_BUNDLE_MAGIC - 1 &&
+           memcmp(data, FMT_BUNDLE_MAGIC, sizeof FMT_BUNDLE_MAGIC - 1) == 0;
 }
 
 static bool begins_as_bundle(const char *path)
 {
-    char head[sizeof BUNDLE_MAGIC - 1];
+    char head[sizeof FMT_BUNDLE_MAGIC - 1];
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     ssize_t got = fd >= 0 ? read(fd, head, sizeof head) : 0;
     if (fd >= 0)

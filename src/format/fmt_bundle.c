@@ -11,7 +11,6 @@
 #include <stdatomic.h>
 #include <unistd.h>
 
-#define MAGIC         "\x89RTXGC\r\n" /* shows damage by text-mode transfers */
 #define VERSION       1u
 #define HEAD_BYTES    64u /* fixed part */
 #define ENTRY_BYTES   72u
@@ -59,7 +58,7 @@ static uint64_t head_bytes(const head *h)
 /* The fixed part and the table; chunk sums follow. */
 static void put_head(base_buf *b, const head *h)
 {
-    base_buf_put(b, MAGIC, 8);
+    base_buf_put(b, FMT_BUNDLE_MAGIC, 8);
     base_buf_u32(b, VERSION);
     base_buf_u32(b, h->n_entries);
     base_buf_u32(b, h->n_chunks);
@@ -309,7 +308,7 @@ static rtx_status read_head(const base_map *m, head *h, rtx_err *err)
 {
     base_reader r = base_reader_of(m->data, m->bytes);
     const uint8_t *magic = base_reader_bytes(&r, 8);
-    if (!magic || memcmp(magic, MAGIC, 8) != 0)
+    if (!magic || memcmp(magic, FMT_BUNDLE_MAGIC, 8) != 0)
         return FAIL(err, CORRUPT, "header: not an .rtxgc file");
     uint32_t version = base_reader_u32(&r);
     h->n_entries = base_reader_u32(&r);

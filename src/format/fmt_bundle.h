@@ -9,6 +9,8 @@
 #include "base_sys.h"
 #include "fmt_plan.h"
 
+#define FMT_BUNDLE_MAGIC "\x89RTXGC\r\n" /* shows damage by text-mode transfers */
+
 typedef enum fmt_section {
     FMT_SEC_MANIFEST =
         1, /* canonical JSON: inputs, outputs, buckets, threads, levels, compiler, provenance */

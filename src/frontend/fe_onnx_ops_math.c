@@ -306,7 +306,7 @@ static ir_id transpose_last(fe_node *n, ir_id x) { return ir_permute(n->g, x, (i
 
 bool fe_same_dim(fe_node *n, fmt_dim a, fmt_dim b, const char *what)
 {
-    int64_t lo, hi;
+    fmt_dim x, y;
     if (!fe_good(n) || fmt_dim_unify(n->d, a, b))
         return fe_good(n);
     AUTO_BUF base_buf text;
@@ -314,11 +314,10 @@ bool fe_same_dim(fe_node *n, fmt_dim a, fmt_dim b, const char *what)
     fmt_dim_print(n->d, a, &text);
     base_buf_puts(&text, " and ");
     fmt_dim_print(n->d, b, &text);
-    fmt_dim_range(n->d, fmt_dim_sub(n->d, a, b), &lo, &hi);
-    if (lo > 0 || hi < 0)
-        fe_bad(n, "%s: %s differ", what, text.data ? text.data : "sizes");
-    else
+    if (fmt_dims_take_unproven(n->d, &x, &y))
         fe_refuse(n, "%s: %s cannot be proven equal", what, text.data ? text.data : "sizes");
+    else
+        fe_bad(n, "%s: %s differ", what, text.data ? text.data : "sizes");
     return false;
 }
 
