@@ -139,20 +139,26 @@ static void op_slice(fe_node *n)
     set_slice(n, 0, cuts);
 }
 
-/* Parts of a free axis. What does not divide evenly has a smaller last part from opset 18 on, and is wrong before. */
+/* Parts of a free axis: equal ones, or from opset 18 on smaller last ones too; what does not divide is wrong before. */
 static bool equal_parts(fe_node *n, fmt_dim whole, fmt_dim *sizes)
 {
     uint32_t count = n->n_out;
     fmt_dim parts = fmt_dim_const(n->d, count), each = fmt_dim_div(n->d, whole, parts);
     bool even = fmt_dim_mul(n->d, each, parts) == whole;
-    if (!even && (n->opset < 18 || count > 2)) {
+    if (!even && n->opset < 18) {
         fe_refuse(n, "whether the axis has %u equal parts depends on a free size", count);
         return false;
     }
-    for (uint32_t i = 0; i < count; i++)
-        sizes[i] = each;
-    if (!even) /* the larger part first */
-        sizes[0] = fmt_dim_sub(n->d, whole, each);
+    if (!even) /* rounded up: the first part never exceeds the whole, later ones may be cut or empty */
+        each = fmt_dim_div(n->d, fmt_dim_add(n->d, whole, fmt_dim_const(n->d, count - 1)), parts);
+    fmt_dim start = fmt_dim_const(n->d, 0);
+    for (uint32_t i = 0; i < count; i++) {
+        fmt_dim end = fmt_dim_mul(n->d, each, fmt_dim_const(n->d, i + 1));
+        if (!even && i > 0)
+            end = i + 1 < count ? fe_dim_min(n->d, end, whole) : whole;
+        sizes[i] = fmt_dim_sub(n->d, end, start);
+        start = end;
+    }
     return fe_good(n);
 }
 

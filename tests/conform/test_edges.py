@@ -217,8 +217,15 @@ def test_split_of_a_free_axis():
     refused(model(two, normal(4, 4), ["y", "z"], opset=13, shapes=free), "equal parts depends on a free size")
     doubled = [N("Concat", ["x", "x"], ["t"], axis=0), N("Split", ["t"], ["y", "z"], axis=0)]
     check(model(doubled, normal(4, 4), ["y", "z"], opset=13, shapes=free), normal(4, 4), normal(3, 4), zeros(0, 4))
-    parts = [N("Split", ["x"], ["y", "z"], axis=0, num_outputs=2)]
-    check(model(parts, normal(4, 4), ["y", "z"], opset=18, shapes=free), *(normal(n, 4) for n in (4, 5, 1, 2, 31)))
+    for count in (2, 3, 5):
+        names = [f"y{i}" for i in range(count)]
+        parts = [N("Split", ["x"], names, axis=0, num_outputs=count)]
+        m = model(parts, normal(4, 4), names, opset=18, shapes=free)
+        taken = [n for n in (1, 2, 4, 5, 8, 31) if (count - 1) * -(-n // count) <= n]  # the peer refuses others
+        check(m, *(normal(n, 4) for n in taken))
+    with program(m) as p:  # 11 in five parts of at most 3
+        got = p.run({"x": np.arange(44, dtype=np.float32).reshape(11, 4)})
+        assert [len(got[k]) for k in names] == [3, 3, 3, 2, 0]
 
 
 PAIRS = {

@@ -15,6 +15,7 @@ static const struct plant {
     {"write_past", "crashed: signal 11"},
     {"read_past", "crashed: signal 11"},
     {"vector_past", "crashed: signal 11"},
+    {"writes_input", "crashed: signal 11"},
     {"before_start", "crashed: signal 11|writes outside"},
     {"uninitialised", "NaN poison"},
     {"previous_output", "finite poison"},
