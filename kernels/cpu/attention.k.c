@@ -13,8 +13,9 @@
  * @seed    LEVEL=4 NP=3 KR=8 QR=14 VP=2 KU=2
  * @seed    LEVEL=4 SK>L1/256-D NP=2 KR=12 QR=12 VP=2 KU=1
  * @seed    LEVEL=4 SK>L2/512-D NP=1 KR=12 QR=14 VP=2 KU=1
- * @seed    LEVEL=3 NP=1 KR=6 QR=6 VP=1 KU=1
- * @seed    LEVEL=3 NP=2 KR=3 QR=6 VP=1 KU=1
+ * @seed    LEVEL=3 NP=1 KR=6 QR=6 VP=1 KU=4
+ * @seed    LEVEL=3 NP=1 KR=6 QR=2 VP=3 KU=4
+ * @seed    LEVEL=3 NP=1 KR=6 QR=3 VP=2 KU=4
  * @seed    LEVEL=2 NP=1 KR=3 QR=3 VP=1 KU=1
  * @tol     1e-6 norm-wise; |error| <= (D + 12 + min(Sk, 512) + Sk / 512) 2^-24 max |v| for scores of order one
  * @source  own work

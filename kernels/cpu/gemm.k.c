@@ -21,9 +21,9 @@
  * @seed    LEVEL=4 K>L2/512 MR=9 NP=3 MB=32 NB=3 ORDER=0 PF=1 KU=1
  * @seed    LEVEL=4 MR=8 NP=3 MB=0 NB=12 ORDER=0 PF=0 KU=1
  * @seed    LEVEL=4 MR=14 NP=2 MB=128 NB=8 ORDER=1 PF=1 KU=2
- * @seed    LEVEL=3 MR=6 NP=1 MB=0 NB=1 ORDER=0 PF=1 KU=1
+ * @seed    LEVEL=3 MR=6 NP=1 MB=0 NB=1 ORDER=0 PF=1 KU=4
  * @seed    LEVEL=3 MR=3 NP=2 MB=0 NB=2 ORDER=0 PF=1 KU=1
- * @seed    LEVEL=2 M<=16 MR=3 NP=1 MB=0 NB=1 ORDER=0 PF=1 KU=1
+ * @seed    LEVEL=2 M<=16 MR=3 NP=1 MB=0 NB=1 ORDER=0 PF=1 KU=4
  * @seed    LEVEL=2 MR=1 NP=3 MB=0 NB=3 ORDER=0 PF=1 KU=2
  * @tol     1e-6 norm-wise; |error| <= (min(K, 512) + K / 512 + 1) 2^-24 sum_k |A B|, plus the epilogue
  * @source  own work

@@ -264,6 +264,7 @@ typedef struct tun_space { /* variants of one problem in canonical order, seeds 
 typedef struct tun_strategy {
     const char *name, *doc;
     uint32_t (*propose)(tun_space *s, uint32_t want, uint32_t *out);
+    bool all; /* asked for the whole space at once */
 } tun_strategy;
 const tun_strategy *tun_strategy_table(size_t *out_count);
 const tun_strategy *tun_strategy_find(const char *name); /* NULL if unknown */

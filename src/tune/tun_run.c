@@ -365,6 +365,8 @@ static uint32_t propose(tun_session *s, bool first)
                 j->state[j->spots[k].base] = TUN_ASKED;
         if (s->opt->mode == TUN_FULL)
             want *= 3;
+        if (first && how->all)
+            want = SPACE_MAX;
         if (want)
             asked += ask_for(how, j, want);
     }

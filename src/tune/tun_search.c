@@ -208,10 +208,10 @@ static uint32_t propose_bandit(tun_space *s, uint32_t want, uint32_t *out)
 
 static const tun_strategy strategies[] = {
     {"bandit", "seeds, a spread over the space, then the most promising parameter values",
-     propose_bandit},
-    {"climb", "seeds, then neighbours of the best", propose_climb},
-    {"random", "seeds, then any", propose_random},
-    {"exhaustive", "all in canonical order", propose_all},
+     propose_bandit, false},
+    {"climb", "seeds, then neighbours of the best", propose_climb, false},
+    {"random", "seeds, then any", propose_random, false},
+    {"exhaustive", "all in canonical order", propose_all, true},
 };
 
 const tun_strategy *tun_strategy_table(size_t *out_count)
