@@ -106,7 +106,8 @@ attention_plain(syn_problem *p) /* values read in place, inner strides not 1, a 
     out(p, ir_emit(p->region, IR_attention, x, 4, &at), "? ? ? 2");
 }
 
-static void attention_fixed(syn_problem *p) /* queries are known to the compiler, values narrow */
+/* Queries are known to the compiler, and with NP = 2 the last block has fewer panels; values are narrow. */
+static void attention_fixed(syn_problem *p)
 {
     ir_id q = in(p, FMT_F32, "s0 2 35 24", "? ? ? 1"), k = in(p, FMT_F32, "s0 2 s1 24", "? ? ? 1"),
           v = in(p, FMT_F32, "s0 2 s1 10", "? ? ? 1"), x[] = {q, k, v};
@@ -250,6 +251,7 @@ const bed mutant_beds[] = {
     {"cpu/attention", attention_guard, NULL, {2, 130}, {1, 64}},
     {"cpu/attention", attention_plain, NULL, {2, 70}, {1, 101}},
     {"cpu/attention", attention_fixed, NULL, {2, 70}, {2, 101}},
+    {"cpu/attention", attention_fixed, "NP=2 KR=3 QR=3 VP=2 KU=1", {2, 70}, {2, 101}},
     {"cpu/reduce", reduce_mean, NULL, {40, 130}, {3, 16897}},
     {"cpu/reduce", reduce_column, NULL, {130, 40}, {70, 1100}},
     {"cpu/reduce", reduce_axes, NULL, {40, 130}, {3, 700}},
