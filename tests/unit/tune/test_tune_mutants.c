@@ -137,6 +137,8 @@ static const struct argument {
     {"cpu/attention", "K_MAX(first + n - 1, DIM_SK)",
      "EQUAL: `j < first + l` excludes the keys for each query"},
     {"cpu/attention", "if (p <= panels)", "EQUAL: accumulators of a panel that is not stored"},
+    {"cpu/attention", "DIM_DV > (VP - 2) * K_PANEL",
+     "EQUAL: one literal tile more, which no values take"},
     {"cpu/attention", "held = n_b * DIM_HK - g;",
      "SPEED: names no block that may follow: copies values that are there"},
     {"cpu/attention", "(rest != (DIM_SQ - 1)", "EQUAL: rest is never that: no tile is ruled out"},
