@@ -2,10 +2,7 @@
  * @what    planted defect: writes to its input
  * @source  own work; tests/unit/tune/test_tune_plant.c offers it to the tuner beside the real template
  *
- * The body is the real template's with one unit for all elements and the defect in run. */
-
-#define OUT ((float *)c->buf[2])
-#define IN  ((const float *)c->buf[0])
+ * The body is the real template's with units of 16 elements and the defect in run. */
 
 K_INLINE int64_t K_FN(count)(const int64_t *arg)
 {
@@ -41,8 +38,6 @@ K_INLINE void K_FN(good)(const k_call *c, int64_t begin, int64_t end)
 
 void K_FN(run)(const k_call *c, int64_t begin, int64_t end)
 {
-    const int64_t n = K_FN(count)(c->arg);
-    (void)n;
     K_FN(good)(c, begin, end);
     ((float *)c->buf[0])[begin * 16] += 1.0f;
 }
