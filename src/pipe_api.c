@@ -4,6 +4,7 @@
  *   rule       an unknown or ill-typed key is INVALID and named: a misspelt option must not be a silent default */
 #include "pipe_api.h"
 #include "rtx/compile.h"
+#include <locale.h>
 #include <math.h>
 #include <pthread.h>
 
@@ -92,9 +93,17 @@ rtx_status pipe_compile_report(const char *model, const pipe_options *opt, const
 {
     pipe_report r = {0};
     json_t *warnings = json_array(), *o;
+    locale_t c = newlocale(LC_NUMERIC_MASK, "C", (locale_t)0);
+    if (c == (locale_t)0) {
+        json_decref(warnings);
+        return FAIL(err, NOMEM, "out of memory");
+    }
+    locale_t callers = uselocale(c); /* every stage writes numbers: kernels, keys, evidence */
     collect_warnings(warnings);
     rtx_status s = pipe_compile(model, opt, out_path, &r, err);
     collect_warnings(NULL);
+    uselocale(callers);
+    freelocale(c);
     o = s == RTX_OK ? pipe_report_object(&r) : NULL;
     if (s == RTX_OK && (o == NULL || json_object_set_new(o, "warnings", warnings) != 0)) {
         json_decref(o);
@@ -395,7 +404,7 @@ RTX_API rtx_status rtx_compile(const char *model, const char *options, const cha
     }
     opts s = {.o = {.tune = PIPE_QUICK}};
     base_arena_init(&s.mem, BASE_TAG_CLI, (size_t)1 << 30);
-    pipe_cancelled = 0;
+    base_cancelled = 0;
     rtx_status st = read_options(root, &s, err);
     if (st == RTX_OK)
         st = pipe_compile_report(model, &s.o, out_path, &report, err);
@@ -420,6 +429,6 @@ RTX_API char *rtx_unsupported_report(void)
     return t;
 }
 
-RTX_API void rtx_cancel(void) { pipe_cancelled = 1; }
+RTX_API void rtx_cancel(void) { base_cancelled = 1; }
 
 RTX_API void rtx_free(void *text) { base_free(text); }

@@ -17,8 +17,6 @@
 #include "pipe_seal.h"
 #include <stdio.h>
 
-volatile int pipe_cancelled;
-
 static double seconds_since(uint64_t t) { return (double)(base_now_ns() - t) * 1e-9; }
 
 /* ---- bind ---- */
@@ -141,7 +139,9 @@ rtx_status pipe_front(const char *model, const pipe_options *opt, fe_model **out
         ir_graph *next = NULL;
         if ((opt->without & PIPE_FUSION) && strcmp(pass[i].name, "layout") == 0)
             continue; /* the baseline keeps one call a model op */
-        s = pass[i].run(g, &next, err);
+        s = base_go_on(err);
+        if (s == RTX_OK)
+            s = pass[i].run(g, &next, err);
         if (s == RTX_OK && base_env_int(BASE_ENV_SPEC, 0, 3) > 0)
             s = ir_verify(next, err);
         if (s == RTX_OK) {
@@ -294,8 +294,7 @@ tun_options pipe_tun_options(const pipe_options *o)
                          .deterministic = o->deterministic,
                          .redo = o->redo,
                          .progress = o->progress,
-                         .progress_ctx = o->progress_ctx,
-                         .cancel = &pipe_cancelled};
+                         .progress_ctx = o->progress_ctx};
 }
 
 rtx_status pipe_tune_run(const lower_result *low, const pipe_options *o, pipe_tuned *out,

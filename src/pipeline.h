@@ -105,6 +105,4 @@ uint32_t pipe_combos(const pipe_buckets *b);
 /* Threads and level where the options leave them open. */
 RTX_MUST_CHECK rtx_status pipe_defaults(pipe_options *o, rtx_err *err);
 
-extern volatile int pipe_cancelled;
-
 #endif

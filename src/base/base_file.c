@@ -10,7 +10,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#define NS_PER_S 1000000000ull
+#define NS_PER_S    1000000000ull
+#define WRITE_BYTES ((size_t)32 << 20)
 
 /* ---- time ---- */
 
@@ -26,6 +27,15 @@ void base_sleep_ns(uint64_t ns)
     struct timespec left = {(time_t)(ns / NS_PER_S), (long)(ns % NS_PER_S)};
     while (nanosleep(&left, &left) != 0 && errno == EINTR)
         ;
+}
+
+/* ---- stopping ---- */
+
+atomic_int base_cancelled;
+
+rtx_status base_go_on(rtx_err *err)
+{
+    return base_cancelled ? FAIL(err, CANCELLED, "cancelled") : RTX_OK;
 }
 
 /* ---- reading ---- */
@@ -106,8 +116,10 @@ static rtx_status read_all(int fd, const char *path, size_t hint, size_t max, ba
     TRY_ALLOC(chunk = base_alloc(BASE_TAG_BASE, chunk_bytes), err);
     for (;;) {
         ssize_t got = read(fd, chunk, chunk_bytes);
-        if (got < 0 && errno == EINTR)
+        if (got < 0 && errno == EINTR) { /* a pipe may stay silent for ever */
+            TRY(base_go_on(err));
             continue;
+        }
         if (got < 0 && errno == EISDIR)
             return FAIL(err, INVALID, "%s: is a folder", path);
         if (got < 0)
@@ -148,11 +160,14 @@ rtx_status base_read_file(const char *path, size_t max_bytes, char **out_data, s
 
 /* ---- writing ---- */
 
+/* Small parts are finished also by work that was told to stop: what it has learnt is kept. */
 static rtx_status write_all(int fd, const char *path, const base_part *part, rtx_err *err)
 {
     const char *at = part->data;
     for (size_t left = part->bytes; left > 0;) {
-        ssize_t put = write(fd, at, MIN(left, (size_t)1 << 30));
+        if (at != part->data)
+            TRY(base_go_on(err));
+        ssize_t put = write(fd, at, MIN(left, WRITE_BYTES));
         if (put < 0 && errno == EINTR)
             continue;
         if (put < 0)

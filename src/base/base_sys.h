@@ -6,6 +6,7 @@
 #define BASE_SYS_H
 
 #include "base_core.h"
+#include <stdatomic.h>
 #include <stdio.h>
 
 /* ---- hashes (base_hash.c) ---- */
@@ -25,6 +26,10 @@ uint64_t base_xxh3(const void *p, size_t n); /* XXH3-64, seed 0 */
 /* ---- time ---- */
 uint64_t base_now_ns(void); /* CLOCK_MONOTONIC */
 void base_sleep_ns(uint64_t ns);
+
+/* ---- stopping (base_file.c): one wish for the whole process; long work asks between its steps ---- */
+extern atomic_int base_cancelled;                   /* 1 = stop; a signal handler may set it */
+RTX_MUST_CHECK rtx_status base_go_on(rtx_err *err); /* CANCELLED once somebody asked to stop */
 
 /* ---- files (base_file.c) ---- */
 typedef struct base_map {

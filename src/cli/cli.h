@@ -57,7 +57,7 @@ typedef struct cli_command {
     const cli_option *options;
     size_t n_options;
     int min_pos, max_pos;
-    bool clean_stop; /* polls pipe_cancelled; others end at once on Ctrl-C */
+    bool clean_stop; /* asks base_go_on; others end at once on Ctrl-C */
     cli_fn run;
     cli_more_fn more;
 } cli_command;

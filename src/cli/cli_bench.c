@@ -222,8 +222,7 @@ static rtx_status run_pairs(bench *b, const cli_case *c, uint32_t index, double 
                 s = check_pair(&b->side[k].result, &b->side[BASE].result, worst, err);
         cli_feed_done(&feed);
         TRY(s);
-        if (pipe_cancelled)
-            return FAIL(err, CANCELLED, "cancelled");
+        TRY(base_go_on(err));
         if (i < 0)
             continue;
         for (int k = 0; k < b->n_sides; k++) {

@@ -110,7 +110,7 @@ static bool keep_going(void *ctx, ir_id id, const ir_tensor *value)
     const ir_graph *g = ctx;
     (void)value;
     cli_step("oracle", ir_name_of(g, id), id, g->n_nodes);
-    return !pipe_cancelled;
+    return !base_cancelled;
 }
 
 /* ---- one program against one graph ---- */

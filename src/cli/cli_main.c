@@ -1,6 +1,6 @@
 /* rtx, the program: find the command, stop cleanly, turn a status into an exit code.
  *   layer    top
- *   signals  long commands see pipe_cancelled and clean up, a second Ctrl-C ends them at once; short ones end at once */
+ *   signals  long commands ask base_go_on and clean up, a second Ctrl-C ends them at once; short ones end at once */
 #include "cli.h"
 #include "rtx/compile.h"
 #include <signal.h>
@@ -25,8 +25,13 @@ static void install_signals(bool clean_stop)
     struct sigaction a = {.sa_handler = clean_stop ? stop_later : stop_now,
                           .sa_flags = (int)SA_RESETHAND};
     sigemptyset(&a.sa_mask);
-    sigaction(SIGINT, &a, NULL);
-    sigaction(SIGTERM, &a, NULL);
+    const int stops[] = {SIGINT, SIGTERM};
+    for (size_t i = 0; i < COUNT_OF(stops); i++) {
+        struct sigaction had;
+        if (sigaction(stops[i], NULL, &had) != 0 ||
+            had.sa_handler != SIG_IGN) /* as nohup and `trap ''` want it */
+            sigaction(stops[i], &a, NULL);
+    }
     if (clean_stop)
         signal(SIGPIPE, SIG_IGN); /* a worker that went away is an error of write, not our end */
 }
@@ -51,7 +56,7 @@ static int finish(rtx_status s, rtx_err *err, const cli_args *a)
     }
     if (s == RTX_OK)
         return 0;
-    if (pipe_cancelled) {
+    if (base_cancelled) {
         fprintf(stderr, "rtx: stopped%s\n",
                 a && keeps_kernels(a) ? "; finished kernels are kept in the cache" : "");
         return EXIT_INTERRUPTED;

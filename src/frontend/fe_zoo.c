@@ -1,5 +1,6 @@
 /* Table of the zoo's models and their options, the text form of both, and the weight generator. */
 #include "fe_zoo.h"
+#include "base_sys.h"
 #include <stdlib.h>
 
 /* ---- the table ---- */
@@ -148,6 +149,8 @@ ir_id fe_zoo_weight(fe_zoo *z, const int64_t *dims, uint32_t rank, double base, 
                       z->entry->name, (unsigned long long)elems);
     if (z->g->err.code != RTX_OK)
         return 0;
+    if (base_cancelled)
+        return ir_bad(z->g, RTX_CANCELLED, "cancelled");
     float *w = base_arena_array(&z->g->arena, elems, sizeof *w);
     if (!w)
         return ir_bad(z->g, RTX_NOMEM, "out of memory");

@@ -4,7 +4,6 @@
  *   strict   types are checked against the shape rules; sizes that would have to be bound to fit are an error
  *   errors   line and column in every message */
 #include "ir_rules.h"
-#include <locale.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -139,7 +138,7 @@ static rtx_status number(parser *p, double *out)
     skip(p);
     while (n < sizeof token - 1 && p->at + n < p->end &&
            (word_char(p->at[n]) || (p->at[n] && strchr("+-.", p->at[n])))) {
-        token[n] = p->at[n] == '.' ? *localeconv()->decimal_point : p->at[n];
+        token[n] = p->at[n];
         n++;
     }
     token[n] = '\0';

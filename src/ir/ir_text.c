@@ -60,17 +60,12 @@ static void print_type(const ir_graph *g, const ir_type *t, base_buf *b)
         base_buf_printf(b, "@%s", ir_residency_names[t->residency]);
 }
 
-/* Shortest of the digits that round-trip, with a point also where the locale has another sign for it. */
 static void print_float(double v, int digits, base_buf *b)
 {
-    char text[40];
-    if (isnan(v)) {
+    if (isnan(v)) /* of either sign */
         base_buf_puts(b, "nan");
-        return;
-    }
-    int n = snprintf(text, sizeof text, "%.*g", digits, v);
-    for (int k = 0; k < n; k++)
-        base_buf_put(b, strchr("0123456789+-einf", text[k]) ? &text[k] : ".", 1);
+    else
+        base_buf_printf(b, "%.*g", digits, v);
 }
 
 /* ---- constants ---- */

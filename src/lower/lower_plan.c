@@ -45,6 +45,7 @@ static rtx_status consts_add(lower_consts *c, lower_const item, uint64_t *out_of
     }
     if (item.k != 0) { /* pack now that it is known to be new */
         float *packed;
+        TRY(base_go_on(err));
         item.bytes = 4 * syn_pack_floats(item.k, item.n);
         TRY_ALLOC(packed = base_alloc(BASE_TAG_PASSES, item.bytes), err);
         syn_pack_b(item.data, item.k, item.n, item.n, 1, packed);

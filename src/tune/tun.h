@@ -53,8 +53,7 @@ typedef struct tun_options {
         static_rule; /* each size gets the static choice, validated and timed but not compared: the baseline */
     void (*progress)(void *ctx, const tun_progress *p);
     void *progress_ctx;
-    const volatile int *cancel; /* non-zero stops cleanly with CANCELLED */
-    const char *strategy;       /* row of tun_strategy_table; NULL = "bandit" */
+    const char *strategy; /* row of tun_strategy_table; NULL = "bandit" */
     /* May add, drop or reorder the variants of a problem (at most cap; the first is the default); NULL = none. What it
      * adds passes the same checks as everything else. Pins and tests use it. The hook's name is part of every key. */
     size_t (*variants)(void *ctx, const syn_problem *p, fmt_isa isa, syn_variant *list, size_t n,

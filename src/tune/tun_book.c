@@ -208,8 +208,8 @@ static bool put_repro(tun_session *s, const tun_job *j, const tun_cand *c, const
            tun_cache_put_repro(&s->cache, TUN_BAD_KIND, k, &text, &s->origin, out_name);
 }
 
-/* Trouble of this machine (memory, the disk, no time left) is no verdict; samples that a busy machine may have spoilt (INVALID) leave a
- * repro file but no entry. */
+/* Trouble of this machine (memory, the disk, no time left) is no verdict. Where the machine may have been the reason (INVALID:
+ * samples that others spoilt; COMPILE: a compiler also fails for lack of memory or disk) a repro file is left, but no entry. */
 void tun_book_bad_put(tun_session *s, tun_job *j, tun_cand *c)
 {
     if (c->why.code == RTX_NOMEM || c->why.code == RTX_IO || c->why.code == RTX_CANCELLED)
@@ -222,7 +222,7 @@ void tun_book_bad_put(tun_session *s, tun_job *j, tun_cand *c)
         snprintf(c->why.text + n, sizeof c->why.text - n, " (repro %s)", name);
     }
     snprintf(text, sizeof text, "%d %s", (int)c->why.code, c->why.text);
-    if (c->why.code != RTX_INVALID)
+    if (c->why.code != RTX_INVALID && c->why.code != RTX_COMPILE)
         (void)tun_cache_put(&s->cache, TUN_BAD_KIND, &k, text, strlen(text), &s->origin);
     tun_key_done(&k);
 }

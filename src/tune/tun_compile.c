@@ -1,7 +1,7 @@
 /* The system's C compiler as a child: found, timed, killed when it hangs, and never left behind.
  *   which      RTX_CC, else CC (set to nothing = no compiler), else cc, gcc, clang on PATH
- *   scratch    one folder of mode 0700 under TMPDIR; removed by tun_cc_close. Folders of processes that were killed are
- *              swept by the next open
+ *   scratch    one folder of mode 0700 under TMPDIR; removed by tun_cc_close. Its owner holds a lock on it (flock, which
+ *              also other containers see), so the next open can sweep what killed processes left
  *   children   run under `rtx-worker --exec`, in a session of their own, so that a driver dies with what it started
  *              and all of it with us */
 #include "tun_int.h"
@@ -9,8 +9,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdlib.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -80,26 +80,29 @@ static pid_t launch(const tun_cc *cc, char *const *argv, const char *log)
     posix_spawn_file_actions_t fa;
     posix_spawnattr_t at;
     posix_spawn_file_actions_init(&fa);
-    posix_spawnattr_init(&at);
+    tun_spawn_attr(&at);
     posix_spawn_file_actions_addopen(&fa, 0, "/dev/null", O_RDONLY, 0);
     posix_spawn_file_actions_addopen(&fa, 1, log, O_WRONLY | O_CREAT | O_TRUNC, 0600);
     posix_spawn_file_actions_adddup2(&fa, 1, 2);
-    posix_spawnattr_setflags(
-        &at, POSIX_SPAWN_SETSID); /* a group of its own, away from the terminal's signals */
     char tmp[540];
     snprintf(tmp, sizeof tmp, "TMPDIR=%s", cc->dir);
-    char *envp[512];
     size_t n = 0;
-    for (char **e = environ; *e && n < COUNT_OF(envp) - 3; e++)
+    while (environ[n])
+        n++;
+    AUTO_FREE char **envp = base_alloc_array(BASE_TAG_TUNE, n + 3, sizeof *envp);
+    n = 0;
+    for (char **e = environ; envp && *e; e++)
         if (strncmp(*e, "TMPDIR=", 7) != 0 && strncmp(*e, "LC_", 3) != 0 &&
             strncmp(*e, "LANG", 4) != 0)
             envp[n++] = *e;
-    envp[n++] = tmp;
-    envp[n++] = (char[]){"LC_ALL=C"};
-    envp[n] = NULL;
     pid_t pid = 0;
-    if (posix_spawn(&pid, argv[0], &fa, &at, argv, envp) != 0)
-        pid = 0;
+    if (envp) {
+        envp[n++] = tmp;
+        envp[n++] = (char[]){"LC_ALL=C"};
+        envp[n] = NULL;
+        if (posix_spawn(&pid, argv[0], &fa, &at, argv, envp) != 0)
+            pid = 0;
+    }
     posix_spawn_file_actions_destroy(&fa);
     posix_spawnattr_destroy(&at);
     return pid;
@@ -143,7 +146,20 @@ static void remove_folder(const char *dir)
     rmdir(dir);
 }
 
-/* Folders "rtx-cc-PID-XXXXXX" of ours whose process is gone. */
+/* A folder's lock, held as long as the descriptor is open; -1 = somebody else has it, or the folder is gone. */
+static int lock_folder(int at, const char *name)
+{
+    struct stat st;
+    int fd = openat(at, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd >= 0 && (flock(fd, LOCK_EX | LOCK_NB) != 0 || fstat(fd, &st) != 0 || st.st_nlink == 0 ||
+                    st.st_uid != geteuid())) {
+        close(fd);
+        fd = -1;
+    }
+    return fd;
+}
+
+/* Folders "rtx-cc-PID-XXXXXX" of ours that nobody holds. */
 static void sweep(const char *tmp)
 {
     DIR *d = opendir(tmp);
@@ -152,15 +168,12 @@ static void sweep(const char *tmp)
     for (struct dirent *e; (e = readdir(d)) != NULL;) {
         if (strncmp(e->d_name, "rtx-cc-", 7) != 0)
             continue;
-        pid_t pid = (pid_t)strtol(e->d_name + 7, NULL, 10);
-        struct stat st;
         char path[1024];
-        if (pid <= 0 || kill(pid, 0) == 0 || errno != ESRCH ||
-            fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISDIR(st.st_mode) ||
-            st.st_uid != geteuid() ||
-            (size_t)snprintf(path, sizeof path, "%s/%s", tmp, e->d_name) >= sizeof path)
-            continue;
-        remove_folder(path);
+        int lock = lock_folder(dirfd(d), e->d_name);
+        if (lock >= 0 && (size_t)snprintf(path, sizeof path, "%s/%s", tmp, e->d_name) < sizeof path)
+            remove_folder(path);
+        if (lock >= 0)
+            close(lock);
     }
     closedir(d);
 }
@@ -174,16 +187,23 @@ static rtx_status make_folder(tun_cc *cc, rtx_err *err)
     if ((size_t)snprintf(cc->dir, sizeof cc->dir, "%s/rtx-cc-%d-XXXXXX", tmp, (int)getpid()) >=
         sizeof cc->dir)
         return FAIL(err, LIMIT, "TMPDIR is too long");
-    if (!mkdtemp(cc->dir)) {
-        cc->dir[0] = 0;
-        return FAIL(err, IO, "cannot make a folder in %s: %s", tmp, strerror(errno));
+    const size_t random = strlen(cc->dir) - 6;
+    for (int tries = 0; tries < 100; tries++) {
+        if (!mkdtemp(cc->dir))
+            break;
+        cc->lock = lock_folder(AT_FDCWD, cc->dir);
+        if (cc->lock >= 0)
+            return RTX_OK;
+        memcpy(cc->dir + random, "XXXXXX", 6); /* another's sweep was faster than our lock */
     }
-    return RTX_OK;
+    cc->dir[0] = 0;
+    return FAIL(err, IO, "cannot make a folder in %s: %s", tmp, strerror(errno));
 }
 
 /* ---- open ---- */
 
-/* Wait until pid ends; -1 = it overran and was killed. */
+/* Wait until pid ends; -1 = it overran and was killed. Where the caller's process ignores SIGCHLD nobody learns how a child
+ * ended: 0, and what it left tells. */
 static int wait_for(pid_t pid, uint64_t limit_ns)
 {
     uint64_t stop = base_now_ns() + limit_ns;
@@ -192,7 +212,7 @@ static int wait_for(pid_t pid, uint64_t limit_ns)
         if (r == pid)
             return WIFEXITED(status) ? WEXITSTATUS(status) : 128;
         if (r < 0 && errno != EINTR)
-            return 128;
+            return 0;
         if (base_now_ns() >= stop) {
             end_group(pid);
             return -1;
@@ -214,6 +234,8 @@ static rtx_status ask_version(tun_cc *cc, rtx_err *err)
         return FAIL(err, UNSUPPORTED, "no compiler: %s --version %s", cc->path,
                     rc < 0 ? "does not answer" : "fails");
     log_line(log, line, sizeof line);
+    if (!line[0])
+        return FAIL(err, UNSUPPORTED, "no compiler: %s --version says nothing", cc->path);
     struct stat st;
     snprintf(cc->version, sizeof cc->version, "%s, %lld bytes", line,
              stat(cc->path, &st) == 0 ? (long long)st.st_size : 0);
@@ -234,8 +256,10 @@ rtx_status tun_cc_open(tun_cc *cc, rtx_err *err)
 
 void tun_cc_close(tun_cc *cc)
 {
-    if (cc->dir[0])
-        remove_folder(cc->dir);
+    if (!cc->dir[0])
+        return;
+    remove_folder(cc->dir);
+    close(cc->lock);
     cc->dir[0] = 0;
 }
 
@@ -307,9 +331,8 @@ static void finish(const tun_cc *cc, tun_unit *u, size_t i, int status)
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0) {
         if (base_read_file(so, ELF_MAX, &u->elf, &u->elf_bytes, &u->err) != RTX_OK)
             u->elf = NULL;
-    } else if (WIFSIGNALED(status)) {
-        (void)FAIL(&u->err, IO,
-                   "the compiler was killed from outside"); /* no verdict about the text */
+    } else if (WIFSIGNALED(status) || WEXITSTATUS(status) > 128) { /* as its supervisor says it */
+        (void)FAIL(&u->err, IO, "the compiler was killed from outside");
     } else {
         log_line(log, line, sizeof line);
         (void)FAIL(&u->err, COMPILE, "compiler: %s", line[0] ? line : "failed without a message");
@@ -348,7 +371,7 @@ static int poll_units(const tun_cc *cc, tun_unit *units, size_t n)
 }
 
 rtx_status tun_cc_run(tun_cc *cc, tun_unit *units, size_t n, int parallel, uint64_t deadline_ns,
-                      const volatile int *cancel, rtx_err *err)
+                      rtx_err *err)
 {
     uint64_t t_ns = base_now_ns();
     rtx_status s = cc->dead ? FAIL(err, COMPILE, "%s hung before", cc->path) : RTX_OK;
@@ -368,8 +391,8 @@ rtx_status tun_cc_run(tun_cc *cc, tun_unit *units, size_t n, int parallel, uint6
             cc->dead = true;
             s = FAIL(err, COMPILE, "%s gave no answer in %.0f s", cc->path,
                      (double)COMPILE_NS / 1e9);
-        } else if (cancel && *cancel) {
-            s = FAIL(err, CANCELLED, "cancelled");
+        } else {
+            s = base_go_on(err);
         }
     }
     if (s != RTX_OK)

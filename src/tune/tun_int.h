@@ -8,6 +8,7 @@
 #include "fmt_bundle.h"
 #include "fmt_work.h"
 #include "tun.h"
+#include <spawn.h>
 
 #define TUN_SCHEMA                                                                                 \
     1 /* of the cache: what an entry means; raise it with any change of key or payload */
@@ -32,6 +33,8 @@ typedef struct tun_worker {
 /* NOT_FOUND: no rtx-worker (names the places looked at). */
 RTX_MUST_CHECK rtx_status tun_worker_find(char *out, size_t cap, rtx_err *err);
 RTX_MUST_CHECK rtx_status tun_worker_open(tun_worker *w, rtx_err *err);
+/* For our children: a session of their own, so that Ctrl-C is ours to handle, and none of the caller's signal settings. */
+void tun_spawn_attr(posix_spawnattr_t *at);
 void tun_worker_close(tun_worker *w);   /* zeroed allowed */
 void tun_worker_restart(tun_worker *w); /* the next call starts a fresh process */
 void tun_worker_forget(tun_worker *w, size_t offset,
@@ -45,7 +48,8 @@ RTX_MUST_CHECK rtx_status tun_worker_call(tun_worker *w, fmt_work_req *req, uint
 
 typedef struct tun_cc {
     char path[512], version[160]; /* version: first line of --version, size of the program */
-    char dir[512];                /* scratch folder, mode 0700 */
+    char dir[512];                /* scratch folder, mode 0700; "" = none */
+    int lock;                     /* on it, while there is one */
     char supervisor[512];         /* rtx-worker */
     bool dead;                    /* it hung once: not asked again */
     double seconds;               /* spent waiting */
@@ -68,10 +72,9 @@ RTX_MUST_CHECK rtx_status tun_cc_find(char *out_path, size_t cap,
 RTX_MUST_CHECK rtx_status tun_cc_open(tun_cc *cc, rtx_err *err);
 void tun_cc_close(tun_cc *cc); /* removes the scratch folder */
 /* Compile all units, `parallel` at a time. Failures of single units are in the units; COMPILE if the compiler hangs,
- * CANCELLED if *cancel became non-zero. Units not reached by deadline_ns have CANCELLED: no verdict about their text. */
+ * CANCELLED when told to stop (base_go_on). Units not reached by deadline_ns have CANCELLED: no verdict about their text. */
 RTX_MUST_CHECK rtx_status tun_cc_run(tun_cc *cc, tun_unit *units, size_t n, int parallel,
-                                     uint64_t deadline_ns, const volatile int *cancel,
-                                     rtx_err *err);
+                                     uint64_t deadline_ns, rtx_err *err);
 
 /* ---- tun_shape.c: a problem at one size; tun_values.c: what is in it ---- */
 

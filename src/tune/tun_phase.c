@@ -26,8 +26,7 @@ void tun_lap(tun_session *s, double *bucket)
 rtx_status tun_tick(tun_session *s, const char *stage, const char *op, uint32_t done,
                     uint32_t total, rtx_err *err)
 {
-    if (s->opt->cancel && *s->opt->cancel)
-        return FAIL(err, CANCELLED, "cancelled while tuning");
+    TRY(base_go_on(err));
     if (s->opt->progress) {
         tun_progress p = {stage, op, done, total, MAX(s->budget_s - tun_elapsed(s), 0)};
         s->opt->progress(s->opt->progress_ctx, &p);
@@ -104,7 +103,7 @@ static rtx_status compile_batches(tun_session *s, batch *batches, uint32_t n, bo
         units[i].text = rendered ? batches[i].text.data : "#error not rendered\n";
     }
     uint64_t limit = s->start_ns + (uint64_t)(COMPILE_SHARE * s->budget_s * 1e9);
-    status = tun_cc_run(&s->cc, units, n, MIN(s->hw.cores, 8), limit, s->opt->cancel, err);
+    status = tun_cc_run(&s->cc, units, n, MIN(s->hw.cores, 8), limit, err);
     for (uint32_t i = 0; i < n; i++) {
         batch *b = &batches[i];
         rtx_err why = b->err.code ? b->err : units[i].err;
@@ -166,7 +165,8 @@ static rtx_status make_batches(tun_session *s, uint32_t most, batch **out, uint3
 
 rtx_status tun_phase_compile(tun_session *s, rtx_err *err)
 {
-    for (uint32_t i = 0; i < s->n_jobs; i++) /* what failed before is not tried again */
+    for (uint32_t i = 0; i < s->n_jobs && !s->opt->redo;
+         i++) /* what failed before is not tried again */
         for (uint32_t v = 0; v < s->jobs[i].space.n; v++)
             if (needs_code(&s->jobs[i], v) &&
                 tun_book_bad_get(s, &s->jobs[i], &s->jobs[i].cands[v])) {

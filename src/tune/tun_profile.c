@@ -33,6 +33,7 @@ static rtx_status ask_worker(void *ctx, fmt_work_probe what, int64_t a, int64_t 
                              fmt_work_rep *out, rtx_err *err)
 {
     fmt_work_req req = {.cmd = FMT_WORK_PROBE, .order = what, .a = a, .b = b};
+    TRY(base_go_on(err));
     TRY(tun_worker_call(ctx, &req, PROBE_NS, out, NULL, err));
     return out->status == FMT_WORK_OK
                ? RTX_OK

@@ -324,7 +324,7 @@ static rtx_status compile(const tun_repro *r, fmt_isa isa, char **out_elf, tun_c
     TRY(tun_repro_source(r, &text, err));
     TRY(tun_cc_open(&cc, err));
     tun_unit u = {.text = text.data, .flags = syn_flags(isa)};
-    rtx_status s = tun_cc_run(&cc, &u, 1, 1, UINT64_MAX, NULL, err);
+    rtx_status s = tun_cc_run(&cc, &u, 1, 1, UINT64_MAX, err);
     tun_cc_close(&cc);
     AUTO_FREE char *elf = u.elf;
     TRY(s);

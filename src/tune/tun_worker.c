@@ -6,9 +6,10 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
 #include <signal.h>
-#include <spawn.h>
+#include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -22,26 +23,17 @@ extern char **environ;
 
 static bool runnable(const char *path) { return access(path, X_OK) == 0; }
 
-/* Folder of the library or program that holds this function. */
-static bool own_folder(char *out, size_t cap)
+static char own_folder[PATH_MAX]; /* of the library or program that holds this code; "" = unknown */
+
+/* At load, as a relative path means another place once somebody has changed the folder. */
+__attribute__((constructor)) static void find_own_folder(void)
 {
     Dl_info info;
-    char real[512] = "";
-    static const char here;
-    if (dladdr(&here, &info) && info.dli_fname && strchr(info.dli_fname, '/'))
-        snprintf(real, sizeof real, "%s", info.dli_fname);
-    else {
-        ssize_t n = readlink("/proc/self/exe", real, sizeof real - 1);
-        if (n <= 0)
-            return false;
-        real[n] = 0;
-    }
-    char *slash = strrchr(real, '/');
-    if (!slash)
-        return false;
-    *slash = 0;
-    snprintf(out, cap, "%s", real);
-    return true;
+    bool named = dladdr(own_folder, &info) && info.dli_fname && strchr(info.dli_fname, '/');
+    char *slash = NULL;
+    if (realpath(named ? info.dli_fname : "/proc/self/exe", own_folder))
+        slash = strrchr(own_folder, '/');
+    *(slash ? slash : own_folder) = 0;
 }
 
 rtx_status tun_worker_find(char *out, size_t cap, rtx_err *err)
@@ -55,8 +47,8 @@ rtx_status tun_worker_find(char *out, size_t cap, rtx_err *err)
     }
     static const char *const places[] = {"", "/../libexec/rtx", "/../bin", "/../../libexec/rtx",
                                          "/../../bin"};
-    char dir[512];
-    if (!own_folder(dir, sizeof dir))
+    const char *dir = own_folder;
+    if (!*dir)
         return FAIL(err, NOT_FOUND,
                     "cannot find rtx-worker: where this library lies is unknown; set RTX_WORKER");
     for (size_t i = 0; i < COUNT_OF(places); i++)
@@ -67,6 +59,20 @@ rtx_status tun_worker_find(char *out, size_t cap, rtx_err *err)
 }
 
 /* ---- process ---- */
+
+void tun_spawn_attr(posix_spawnattr_t *at)
+{
+    sigset_t all, none;
+    sigfillset(&all);
+    sigdelset(&all, SIGKILL);
+    sigdelset(&all, SIGSTOP);
+    sigemptyset(&none);
+    posix_spawnattr_init(at);
+    posix_spawnattr_setsigdefault(at, &all);
+    posix_spawnattr_setsigmask(at, &none);
+    posix_spawnattr_setflags(at,
+                             POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK);
+}
 
 static void reap(tun_worker *w, int *out_status)
 {
@@ -98,10 +104,7 @@ static rtx_status start(tun_worker *w, rtx_err *err)
     int sock = fcntl(pair[1], F_DUPFD_CLOEXEC, 100), mem = fcntl(w->mem_fd, F_DUPFD_CLOEXEC, 100);
     posix_spawn_file_actions_t fa;
     posix_spawnattr_t at;
-    posix_spawnattr_init(&at);
-    posix_spawnattr_setflags(
-        &at,
-        POSIX_SPAWN_SETSID); /* Ctrl-C is ours to handle; our death it learns from the system */
+    tun_spawn_attr(&at); /* our death it learns from the system */
     posix_spawn_file_actions_init(&fa);
     posix_spawn_file_actions_addopen(&fa, 0, "/dev/null", O_RDONLY, 0);
     posix_spawn_file_actions_addopen(&fa, 1, "/dev/null", O_WRONLY, 0);

@@ -219,6 +219,68 @@ def test_compiler_in_trouble(place, kind):
     assert not [c for c in (place.folder / "tmp").iterdir()], "scratch files are left"
 
 
+@pytest.mark.parametrize("kind", ["killed", "full disk"])
+def test_trouble_of_the_compiler_is_no_verdict(place, kind):
+    """What failed for lack of memory or disk is tried again by the next compilation, on the same cache."""
+    end = {"killed": "kill -9 $$", "full disk": "echo 'u0.s: fatal error: No space left on device' >&2; exit 1"}[kind]
+    cc = script(place, "cc", f"#!/bin/sh\ncase $* in *--version*) exec /usr/bin/env cc --version;; esac\n{end}\n")
+    code, _, stderr = place.compile(env={"RTX_CC": cc})
+    assert code == 0 and len(warnings(stderr)) == 1, stderr
+    good = '#!/bin/sh\nexec /usr/bin/env cc "$@"\n#'
+    script(place, "cc", good.ljust(os.path.getsize(cc), "#"))  # the same compiler, as far as a key can tell
+    r = subprocess.run([*place.command(), "--json"], cwd=place.folder, env=place.env(RTX_CC=cc), capture_output=True, text=True)
+    assert r.returncode == 0, r.stderr
+    report = json.loads(r.stdout)
+    assert report["rejected"] == 0 and "untuned" not in report and report["compiled"] > 0
+    place.right()
+
+
+def test_many_environment_variables(place):
+    code, _, stderr = place.compile(env={f"V{i}": "1" for i in range(700)})
+    assert code == 0 and not warnings(stderr), stderr
+
+
+@pytest.mark.parametrize("what", ["ignored", "blocked"])
+def test_the_callers_signal_settings_do_not_reach_the_children(place, what):
+    change = {"ignored": lambda: [signal.signal(s, signal.SIG_IGN) for s in (signal.SIGCHLD, signal.SIGPIPE, signal.SIGTERM)],
+              "blocked": lambda: signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())}[what]
+    code, _, stderr = place.compile(preexec_fn=change)
+    assert code == 0 and not warnings(stderr), stderr
+    place.right()
+
+
+def test_the_worker_is_found_through_links_and_from_other_folders(place):
+    (place.folder / "rtx").symlink_to(rtx_tool())
+    env = {k: v for k, v in place.env().items() if k != "RTX_WORKER"}
+    r = subprocess.run([str(place.folder / "rtx"), *place.command()[1:]], cwd=place.folder, env=env, capture_output=True, text=True)
+    assert r.returncode == 0 and not warnings(r.stderr), r.stderr
+    (place.folder / "librtx.so").symlink_to(BUILD / "librtx.so")
+    code = "import os, rtx; os.chdir('/'); p = rtx.compile(os.environ['DIR'] + '/f.rtx', cache=False, budget=2, threads=1); print(p.report)"
+    r = subprocess.run([sys.executable, "-c", code], cwd=place.folder, capture_output=True, text=True,
+                       env={**env, "RTX_LIB": "./librtx.so", "DIR": str(place.folder), "PYTHONPATH": str(BUILD.parent / "python")})
+    assert r.returncode == 0 and "untuned" not in r.stdout, r.stderr + r.stdout
+
+
+def test_numbers_are_written_in_the_c_locale(place):
+    """A program with another sign for the decimal point tunes as any other, and its cache serves all."""
+    made = shutil.which("localedef") and subprocess.run(["localedef", "-i", "de_DE", "-f", "UTF-8", str(place.folder / "de_DE.UTF-8")],
+                                                        capture_output=True)
+    if not made or not (place.folder / "de_DE.UTF-8").exists():
+        pytest.skip("no localedef, or no locale sources (Debian: locales)")
+    code = ("import locale, os, rtx; locale.setlocale(locale.LC_ALL, 'de_DE.UTF-8'); assert locale.str(1.5) == '1,5'\n"
+            "p = rtx.compile('f.rtx', budget=4, threads=1, buckets={'n': [16]}, cache=os.environ['CACHE'], out='de.rtxgc')\n"
+            "assert 'untuned' not in p.report and p.report['rejected'] == 0, p.report")
+    r = subprocess.run([sys.executable, "-c", code], cwd=place.folder, capture_output=True, text=True,
+                       env=place.env(LOCPATH=str(place.folder), CACHE=str(place.cache), RTX_LIB=str(BUILD / "librtx.so"),
+                                     PYTHONPATH=str(BUILD.parent / "python")))
+    assert r.returncode == 0, r.stderr
+    place.right(place.folder / "de.rtxgc")
+    r = subprocess.run([*place.command(), "--json"], cwd=place.folder, env=place.env(), capture_output=True, text=True)
+    report = json.loads(r.stdout)
+    assert r.returncode == 0 and report["cache_hits"] == report["cache_keys"] > 0, r.stderr
+    place.right()
+
+
 @pytest.mark.skipif(not ROOT_USER, reason="needs root to give a folder away")
 def test_foreign_cache(place):
     place.cache.mkdir(mode=0o755)
@@ -373,6 +435,41 @@ def test_interrupted_tuning(place):
     assert place.bad_entries() == 0
     assert place.compile()[0] == 0
     place.right()
+
+
+@pytest.mark.parametrize("args", [
+    ["compile", "zoo:encoder,hidden=1024,layers=12,ffn=4096,heads=16", "--tune", "off", "-o", "f.rtxgc"],
+    ["profile", "--redo", "--cache", "cache"], ["compile", "-", "-o", "f.rtxgc"], ["run", "-"]], ids=" ".join)
+def test_interrupted_early(place, args):
+    """Ctrl-C ends every command, in whatever phase, within seconds, and leaves nothing."""
+    silent, held = os.pipe()
+    p = subprocess.Popen([rtx_tool(), *args], cwd=place.folder, env=place.env(), stdin=silent, stdout=subprocess.PIPE,
+                         stderr=subprocess.PIPE, text=True)
+    time.sleep(1.5)
+    p.send_signal(signal.SIGINT)
+    start = time.monotonic()
+    _, stderr = p.communicate(timeout=60)
+    os.close(silent)
+    os.close(held)
+    assert p.returncode == 130, (time.monotonic() - start, stderr)
+    assert not place.left()
+
+
+def test_an_ignored_interrupt_stays_ignored(place):
+    p = place.start(preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN))
+    assert wait_for(lambda: workers(p.pid))
+    p.send_signal(signal.SIGINT)
+    _, stderr = p.communicate(timeout=60)
+    assert p.returncode == 0, stderr
+    place.right()
+
+
+def test_tuning_again_what_was_not_tuned(place):
+    assert place.compile(tune="off")[0] == 0
+    before = place.out.read_bytes()
+    r = subprocess.run([rtx_tool(), "tune", str(place.out)], cwd=place.folder, env=place.env(), capture_output=True, text=True)
+    assert r.returncode == 3 and "compiled without tuning" in r.stderr and "rtx tune MODEL" in r.stderr, r.stderr
+    assert place.out.read_bytes() == before
 
 
 # ---- alone ----

@@ -413,7 +413,7 @@ static bool try_bed(bench *b, mutant **m, uint32_t n, rtx_err *err)
         unit[i].text = text[i].data;
         unit[i].flags = flags;
     }
-    if (tun_cc_run(&b->cc, unit, n + 1, 1, UINT64_MAX, NULL, err) != RTX_OK)
+    if (tun_cc_run(&b->cc, unit, n + 1, 1, UINT64_MAX, err) != RTX_OK)
         return false;
     bool ok = unit[n].elf && take_code(&unit[n], &b->original, err);
     for (uint32_t i = 0; ok && i < n; i++) {

@@ -201,11 +201,11 @@ static void killed_workers_are_replaced(void **state)
     end(&r);
 }
 
-static int leftovers(void)
+static int leftovers(pid_t of)
 {
     int n = 0;
     char mine[32];
-    snprintf(mine, sizeof mine, "rtx-cc-%d-", (int)getpid());
+    snprintf(mine, sizeof mine, "rtx-cc-%d-", (int)of);
     DIR *d = opendir(base_env(BASE_ENV_TMPDIR));
     for (struct dirent *e; d && (e = readdir(d)) != NULL;)
         n += strncmp(e->d_name, mine, strlen(mine)) == 0;
@@ -237,17 +237,16 @@ static void bad_compilers_are_answers(void **state)
             assert_int_equal(r.items[0].result.picks[0].kernel, FMT_NONE);
         end(&r);
         unsetenv("RTX_CC");
-        assert_int_equal(leftovers(), 0);
+        assert_int_equal(leftovers(getpid()), 0);
     }
 }
 
 static const char *cancel_stage;
-static volatile int cancelled;
 static void stop_at(void *ctx, const tun_progress *p)
 {
     (void)ctx;
     if (strcmp(p->stage, cancel_stage) == 0)
-        cancelled = 1;
+        base_cancelled = 1;
 }
 
 static void cancelling_leaves_nothing(void **state)
@@ -258,14 +257,14 @@ static void cancelling_leaves_nothing(void **state)
     const char *stages[] = {"profile", "compile", "validate", "screen", "confirm"};
     for (size_t i = 0; i < COUNT_OF(stages); i++) {
         run r;
-        cancelled = 0;
+        base_cancelled = 0;
         cancel_stage = stages[i];
         begin(&r);
-        assert_int_equal(go(&r, (tun_options){.progress = stop_at, .cancel = &cancelled}),
-                         RTX_CANCELLED);
+        assert_int_equal(go(&r, (tun_options){.progress = stop_at}), RTX_CANCELLED);
+        base_cancelled = 0;
         assert_null(r.items[0].result.picks);
         end(&r);
-        assert_int_equal(leftovers(), 0);
+        assert_int_equal(leftovers(getpid()), 0);
         assert_int_equal(waitpid(-1, NULL, WNOHANG), -1); /* no child is left */
     }
 }
@@ -303,6 +302,7 @@ static void nothing_outlives_a_killed_tuner(void **state)
     if (no_compiler())
         skip();
     const uint64_t after_ms[] = {20, 200, 700, 1500, 3000};
+    pid_t killed[COUNT_OF(after_ms)];
     for (size_t i = 0; i < COUNT_OF(after_ms); i++) {
         pid_t pid = fork();
         if (pid == 0) {
@@ -316,6 +316,7 @@ static void nothing_outlives_a_killed_tuner(void **state)
         for (int wait = 0; alive(pid) && wait < 50; wait++)
             base_sleep_ns(10000000);
         assert_int_equal(alive(pid), 0);
+        killed[i] = pid;
     }
     run r;
     begin(&r);
@@ -324,6 +325,8 @@ static void nothing_outlives_a_killed_tuner(void **state)
     char version[200];
     assert_true(
         tun_have_compiler(version, sizeof version, NULL)); /* sweeps the folders of the killed */
+    for (size_t i = 0; i < COUNT_OF(killed); i++)
+        assert_int_equal(leftovers(killed[i]), 0);
 }
 
 int main(void)
