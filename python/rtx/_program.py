@@ -261,6 +261,9 @@ class Program:
         if getattr(self, "_lock", None) is not None:  # else __init__ failed early
             self.close()
 
+    def __reduce__(self):
+        raise InvalidType("a Program cannot be copied or pickled; open its file again with rtx.load", "INVALID")
+
     def __repr__(self):
         def ports(items):
             return ", ".join(map(str, items))

@@ -2,8 +2,10 @@
 
 The program: x f32[batch,8], ids i64[batch] -> y = x W + T[ids], z = 2 x W, both f32[batch,16]; batch at most 512.
 """
+import copy
 import gc
 import os
+import pickle
 import subprocess
 import sys
 import threading
@@ -201,6 +203,14 @@ def test_life(bundle):
     gc.collect()
     f = feed(2)
     check(run(f), f)
+
+
+def test_no_copies(program):
+    """A copy would share the handle, and both would free it."""
+    for duplicate in (copy.copy, copy.deepcopy, pickle.dumps):
+        with pytest.raises(TypeError, match="rtx.load"):
+            duplicate(program)
+    check(program.run(feed(2)), feed(2))
 
 
 def test_damaged_and_missing_files(bundle, tmp_path):
