@@ -64,32 +64,51 @@ def options_text(tune="quick", threads=None, cache=None, shapes=None, buckets=No
     return json.dumps(options)
 
 
-def _call(model, options, out, box):
+def _call(model, options, out):
     report, err = ctypes.c_void_p(), _native.Err()
     status = _native.lib.rtx_compile(model, options.encode(), out, ctypes.byref(report),
                                      ctypes.byref(err))
     full = None
     if _native.STATUS[status] == "UNSUPPORTED":  # the text of this thread's last answer
         full = _native.take_text(_native.lib.rtx_unsupported_report())
-    box.append((status, err, full, _native.take_text(report.value) if status == _native.OK else None))
+    return status, err, full, _native.take_text(report.value) if status == _native.OK else None
 
 
 def _call_interruptible(model, options, out):
-    """The library runs on a thread of its own, so that Ctrl-C reaches Python at once and the library is asked to stop."""
-    box = []
+    """The library runs on a thread of its own, so that Ctrl-C reaches Python at once and the library is asked to stop. What
+    interrupts the wait is raised when the library has stopped, not before; further interrupts until then are dropped.
+    No Thread.join: in Python 3.11 one that is interrupted takes the thread for ended. No Event: its lock may be left held."""
     if threading.current_thread() is not threading.main_thread():
-        _call(model, options, out, box)
-        return box[0]
-    thread = threading.Thread(target=_call, args=(model, options, out, box), name="rtx-compile")
-    thread.start()
+        return _call(model, options, out)
+    begun, answers, stops = [], [], []
+    wake = threading.Lock()
+    wake.acquire()
+
+    def work():
+        begun.append(True)
+        try:
+            answers.append(None if stops else _call(model, options, out))
+        except BaseException as error:  # out of memory
+            answers.append(error)
+        wake.release()
+
     try:
-        while thread.is_alive():
-            thread.join(0.05)
-    except BaseException:
-        _native.lib.rtx_cancel()
-        thread.join()
-        raise
-    return box[0]
+        threading.Thread(target=work, name="rtx-compile").start()
+    except BaseException as error:
+        stops.append(error)
+    while True:
+        try:
+            while not answers and (begun or not stops):  # what begins after a stop sees it and calls nothing
+                if stops:
+                    _native.lib.rtx_cancel()  # each time: the library forgets what came before it began
+                wake.acquire(timeout=0.05)
+            break
+        except BaseException as error:
+            stops.append(error)
+    for error in stops[:1] or answers:
+        if isinstance(error, BaseException):
+            raise error
+    return answers[0]
 
 
 def compile_file(model, options, out):
@@ -115,6 +134,8 @@ def compile(path, tune="quick", threads=None, device=None, cache=None, shapes=No
     binds     {input: array}: inputs that become constants
     out       keep the compiled file here; without it the file lives only as long as the program
     budget    seconds that tuning may take
+
+    Ctrl-C is raised when the library has stopped, which can take seconds; a second one changes nothing.
     """
     check_device(device)
     options = options_text(tune, threads, cache, shapes, buckets, bounds, deterministic, binds, budget, isa, baseline)

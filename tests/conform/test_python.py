@@ -6,9 +6,11 @@ import copy
 import gc
 import os
 import pickle
+import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -286,6 +288,57 @@ def test_unsupported_text():
     assert str(rtx.Unsupported("op Foo")) == "UNSUPPORTED: op Foo"
     assert str(rtx.Unsupported("UNSUPPORTED: op Foo")) == "UNSUPPORTED: op Foo"
     assert issubclass(rtx.Unsupported, rtx.Error) and issubclass(rtx.Error, RuntimeError)
+
+
+# ---- the compiler itself ----
+
+needs_compiler = pytest.mark.skipif(not hasattr(rtx._native.lib, "rtx_compile"), reason="a library that does not compile")
+
+
+INTERRUPTED = """
+import os, signal, sys, time
+import rtx
+lib, real, ended = rtx._native.lib, rtx._native.lib.rtx_compile, []
+
+def interrupt():
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(0.2)
+
+def slow(*args):
+    if sys.argv[1] == "early":
+        interrupt()
+    status = real(*args)
+    if sys.argv[1] == "thrice":
+        interrupt()
+        interrupt()
+    ended.append(status)
+    return status
+
+lib.rtx_compile = slow
+print("begins", flush=True)
+try:
+    rtx.compile("zoo:encoder,layers=1", tune="quick", budget=20, cache="")
+    print("compiled")
+except KeyboardInterrupt:
+    print("interrupted", [rtx._native.STATUS[s] for s in ended], os.listdir(os.environ["TMPDIR"]))
+"""
+
+
+@needs_compiler
+@pytest.mark.parametrize("when", ["early", "once", "thrice"])
+def test_interrupted_compile(tmp_path, when):
+    """Ctrl-C, again while that is being obeyed, and before the library has begun: it is raised once the library has stopped."""
+    env = {**os.environ, "PYTHONPATH": str(ROOT / "python"), "RTX_LIB": rtx._native.path, "TMPDIR": str(tmp_path)}
+    child = subprocess.Popen([sys.executable, "-c", INTERRUPTED, when], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                             text=True)
+    if when != "early":
+        until = time.monotonic() + 60
+        while not list(tmp_path.glob("rtx-cc-*/*.c")) and child.poll() is None and time.monotonic() < until:
+            time.sleep(0.01)
+        child.send_signal(signal.SIGINT)
+    out, errors = child.communicate(timeout=120)
+    assert out == "begins\ninterrupted ['CANCELLED'] []\n", errors
+    assert child.returncode == 0 and not list(tmp_path.iterdir())
 
 
 # ---- backend, with a compiler that is a stand-in: what is bound when, and what is kept ----
