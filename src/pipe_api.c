@@ -387,6 +387,21 @@ static rtx_status read_options(json_t *root, opts *s, rtx_err *err)
 
 /* ---- public ---- */
 
+static struct {
+    pthread_mutex_t lock;
+    int n;
+} running = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* A request to cancel ends with the last compilation that it is for: only the first to run clears it. */
+static void count_running(int by)
+{
+    pthread_mutex_lock(&running.lock);
+    if (running.n == 0)
+        base_cancelled = 0;
+    running.n += by;
+    pthread_mutex_unlock(&running.lock);
+}
+
 RTX_API rtx_status rtx_compile(const char *model, const char *options, const char *out_path,
                                char **out_report, rtx_err *err)
 {
@@ -404,10 +419,11 @@ RTX_API rtx_status rtx_compile(const char *model, const char *options, const cha
     }
     opts s = {.o = {.tune = PIPE_QUICK}};
     base_arena_init(&s.mem, BASE_TAG_CLI, (size_t)1 << 30);
-    base_cancelled = 0;
+    count_running(1);
     rtx_status st = read_options(root, &s, err);
     if (st == RTX_OK)
         st = pipe_compile_report(model, &s.o, out_path, &report, err);
+    count_running(-1);
     if (st == RTX_OK && out_report != NULL) {
         base_buf text;
         base_buf_init(&text, BASE_TAG_CLI, (size_t)1 << 26);

@@ -24,7 +24,8 @@ RTX_API RTX_MUST_CHECK rtx_status rtx_compile(const char *model, const char *opt
                                               rtx_err *err);
 /* Full text of this thread's last UNSUPPORTED answer (rtx_err holds its first lines); NULL if none. */
 RTX_API char *rtx_unsupported_report(void);
-/* Ask a running compilation to stop cleanly; async-signal-safe. */
+/* Ask all compilations running now to stop cleanly, and any that begins before the last of them has stopped;
+ * async-signal-safe. Without one running it does nothing. */
 RTX_API void rtx_cancel(void);
 RTX_API void rtx_free(void *text);
 /* Warnings and debug text go to fn; NULL = silent. level 0 is a warning. */

@@ -341,6 +341,24 @@ def test_interrupted_compile(tmp_path, when):
     assert child.returncode == 0 and not list(tmp_path.iterdir())
 
 
+@needs_compiler
+def test_cancel_is_not_taken_back(tmp_path, monkeypatch):
+    """By a second compilation that begins while the first runs."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    options = _compile.options_text(budget=60, cache=False)
+    answers = []
+    first = threading.Thread(target=lambda: answers.append(_compile._call(b"zoo:encoder", options, bytes(tmp_path / "a"))))
+    first.start()
+    while not list(tmp_path.glob("rtx-cc-*/*.c")) and first.is_alive():
+        time.sleep(0.01)
+    rtx._native.lib.rtx_cancel()
+    _compile._call(b"zoo:nothing", "{}", bytes(tmp_path / "b"))
+    first.join()
+    assert rtx._native.STATUS[answers[0][0]] == "CANCELLED" and not list(tmp_path.iterdir())
+    with rtx.compile("zoo:mlp", tune="off", cache=""):  # nor does it outlive the first
+        pass
+
+
 # ---- backend, with a compiler that is a stand-in: what is bound when, and what is kept ----
 
 
