@@ -13,26 +13,65 @@ def check_device(device):
         raise Unsupported(f"device {device!r}; this build has 'cpu'")
 
 
-def _bind(name, value):
+def _text(what, value):
+    """JSON and C take neither half a surrogate pair nor a NUL."""
+    if not isinstance(value, str):
+        raise InvalidType(f"{what}: given {value!r}, wanted text", "INVALID")
+    if "\0" in value or any("\ud800" <= c <= "\udfff" for c in value):
+        raise InvalidValue(f"{what}: given {value!r}, wanted text that is UTF-8 and holds no NUL", "INVALID")
+    return value
+
+
+def _folder(what, value):
+    try:
+        return _text(what, os.fsdecode(value))
+    except TypeError:
+        raise InvalidType(f"{what}: given {value!r}, wanted the path of a folder", "INVALID") from None
+
+
+def _named(what, given, read):
+    if not hasattr(given, "items"):
+        raise InvalidType(f"{what}: given {given!r}, wanted a dict by name", "INVALID")
+    return {_text(f"{what}: a name", name): read(what, name, value) for name, value in given.items()}
+
+
+def _listed(value):
+    """A list of what can be listed and is no text; else None."""
+    try:
+        return None if isinstance(value, (str, bytes)) else list(value)
+    except TypeError:
+        return None
+
+
+def _bind(what, name, value):
     import numpy as np
 
     array = as_array(name, value)
     if array.dtype.kind == "f" and not np.isfinite(array).all():
-        raise InvalidValue(f"binds: input '{name}' holds values that are not finite", "INVALID")
+        raise InvalidValue(f"{what}: input '{name}' holds values that are not finite", "INVALID")
     if array.dtype.name not in SHORT_NAMES:
-        raise InvalidType(f"binds: input '{name}' has element type {array.dtype.name}", "INVALID")
+        raise InvalidType(f"{what}: input '{name}' has element type {array.dtype.name}", "INVALID")
     flat = array.ravel() if array.dtype.kind != "b" else array.ravel().astype(np.uint8)
     return {"dtype": SHORT_NAMES[array.dtype.name], "shape": list(array.shape), "data": flat.tolist()}
 
 
-def _shape_text(shape):
-    return shape if isinstance(shape, str) else "x".join(str(whole("shapes", d)) for d in shape)
-
-
 def _sizes(what, name, values):
-    if isinstance(values, str) or not hasattr(values, "__iter__"):
+    sizes = _listed(values)
+    if sizes is None:
         raise InvalidType(f"{what}: '{name}' is given {values!r}, wanted a list of whole numbers", "INVALID")
-    return [whole(what, v) for v in values]
+    return [whole(what, v) for v in sizes]
+
+
+def _shape_text(what, name, shape):
+    return _text(what, shape) if isinstance(shape, str) else "x".join(map(str, _sizes(what, name, shape)))
+
+
+def thread_counts(threads):
+    listed = _listed(threads)
+    counts = [whole("threads", t, 32) for t in ([threads] if listed is None else listed)]
+    if not counts:
+        raise InvalidValue(f"threads: given {threads!r}, which holds no count; wanted a count or a list of counts", "INVALID")
+    return counts
 
 
 def options_text(tune="quick", threads=None, cache=None, shapes=None, buckets=None, bounds=None, deterministic=False, binds=None,
@@ -40,25 +79,21 @@ def options_text(tune="quick", threads=None, cache=None, shapes=None, buckets=No
     """The JSON object of include/rtx/compile.h; absent keys are defaults."""
     import json
 
-    options = {"tune": tune}
+    options = {"tune": _text("tune", tune)}
     if threads is not None:
-        options["threads"] = [whole("threads", t) for t in (threads if hasattr(threads, "__iter__") else [threads])]
+        options["threads"] = thread_counts(threads)
     if cache is not None:
-        options["cache"] = "" if cache is False else os.fspath(cache)
-    if shapes:
-        options["shapes"] = {name: _shape_text(shape) for name, shape in shapes.items()}
-    if buckets:
-        options["buckets"] = {name: _sizes("buckets", name, values) for name, values in buckets.items()}
-    if bounds:
-        options["bounds"] = {name: _sizes("bounds", name, values) for name, values in bounds.items()}
-    if binds:
-        options["binds"] = {name: _bind(name, value) for name, value in binds.items()}
+        options["cache"] = "" if cache is False else _folder("cache", cache)
+    for name, given, read in (("shapes", shapes, _shape_text), ("buckets", buckets, _sizes), ("bounds", bounds, _sizes),
+                              ("binds", binds, _bind)):
+        if given is not None:
+            options[name] = _named(name, given, read)
     if budget is not None:
         options["budget"] = seconds("budget", budget)
     if deterministic:
         options["deterministic"] = True
     if isa is not None:
-        options["isa"] = isa
+        options["isa"] = _text("isa", isa)
     if baseline:
         options["baseline"] = True
     return json.dumps(options)
@@ -117,7 +152,7 @@ def compile_file(model, options, out):
 
     if not hasattr(_native.lib, "rtx_compile"):
         raise Unsupported(f"{_native.path} runs programs but does not compile; librtx.so is needed")
-    status, err, full, report = _call_interruptible(path_bytes(model), options, path_bytes(out))
+    status, err, full, report = _call_interruptible(path_bytes(model), options, path_bytes(out, "out"))
     if status != _native.OK:
         raise_for(status, err, full)
     return json.loads(report) if report else {}
@@ -138,8 +173,8 @@ def compile(path, tune="quick", threads=None, device=None, cache=None, shapes=No
     Ctrl-C is raised when the library has stopped, which can take seconds; a second one changes nothing.
     """
     check_device(device)
-    options = options_text(tune, threads, cache, shapes, buckets, bounds, deterministic, binds, budget, isa, baseline)
-    run_threads = max(threads) if hasattr(threads, "__iter__") else threads
+    counts = None if threads is None else thread_counts(threads)
+    options = options_text(tune, counts, cache, shapes, buckets, bounds, deterministic, binds, budget, isa, baseline)
     import tempfile
 
     with tempfile.TemporaryDirectory(prefix="rtx-") as folder:
@@ -148,10 +183,10 @@ def compile(path, tune="quick", threads=None, device=None, cache=None, shapes=No
             with open(model, "wb") as file:
                 file.write(path.SerializeToString())
         else:
-            model = os.fspath(path)
-        target = os.fspath(out) if out is not None else os.path.join(folder, "program.rtxgc")
+            model = path
+        target = out if out is not None else os.path.join(folder, "program.rtxgc")
         report = compile_file(model, options, target)
-        program = Program(target, run_threads)
+        program = Program(target, counts and max(counts))
     program.report = report
     return program
 

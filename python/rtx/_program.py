@@ -35,12 +35,19 @@ def _given_text(array):
     return type_text(array.dtype.name, array.shape) + order
 
 
-def whole(what, value):
-    """An int, of nothing that would have to be rounded."""
+def whole(what, value, bits=64):
+    """An int, of nothing that would have to be rounded or cut by the C type of so many bits."""
     try:
-        return operator.index(value)
+        number = operator.index(value)
     except TypeError:
         raise InvalidType(f"{what}: given {value!r}, wanted a whole number", "INVALID") from None
+    if not -1 << bits - 1 <= number < 1 << bits - 1:
+        raise InvalidValue(f"{what}: given {value!r}, wanted a whole number that fits {bits} bits", "INVALID")
+    return number
+
+
+def thread_count(threads):
+    return 0 if threads is None else whole("threads", threads, 32)
 
 
 def seconds(what, value):
@@ -51,9 +58,14 @@ def seconds(what, value):
     return float(value)
 
 
-def path_bytes(path):
+def path_bytes(path, what="path"):
     """For the library, which takes a NUL for the end."""
-    data = os.fsencode(path)
+    try:
+        data = os.fsencode(path)
+    except TypeError:
+        raise InvalidType(f"{what}: given {path!r}, wanted the path of a file", "INVALID") from None
+    except UnicodeEncodeError as error:
+        raise InvalidValue(f"{what}: given {path!r}, wanted the path of a file; {error.reason}", "INVALID") from None
     if b"\0" in data:
         raise InvalidValue(f"the path {path!r} holds a NUL byte; no file has such a name", "INVALID")
     return data
@@ -94,11 +106,11 @@ class Program:
         self._running = 0
         self._closing = False
         self._known_shapes = {}
+        name = path_bytes(path)
         self.path = os.fspath(path)
         self.report = None  # what rtx.compile had to say, if it made this program
         handle, err = ctypes.c_void_p(), _native.Err()
-        status = _native.lib.rtx_program_open(path_bytes(self.path), whole("threads", threads or 0), ctypes.byref(handle),
-                                              ctypes.byref(err))
+        status = _native.lib.rtx_program_open(name, thread_count(threads), ctypes.byref(handle), ctypes.byref(err))
         if status != _native.OK:
             raise_for(status, err)
         self._handle = handle
@@ -140,7 +152,7 @@ class Program:
     def run(self, inputs, out=None, threads=None):
         """Results by name. inputs: {name: array}. out: {name: array} to write into instead of fresh memory. threads: for this
         run only."""
-        threads = whole("threads", threads or 0)
+        threads = thread_count(threads)
         arrays = self._input_arrays(inputs)
         given = self._tensors(self._in, arrays)
         with self._use() as handle:

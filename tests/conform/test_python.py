@@ -238,6 +238,12 @@ def test_damaged_and_missing_files(bundle, tmp_path):
                  lambda: rtx.compile("zoo:mlp", out="a\0b")):
         with pytest.raises(ValueError, match="NUL"):
             call()
+    for call in (lambda: rtx.load("a\ud800"), lambda: rtx.compile("a\ud800"), lambda: rtx.compile("zoo:mlp", out="a\ud800")):
+        with pytest.raises(rtx.Error, match=r"(path|out): given 'a\\ud800', wanted the path of a file"):
+            call()
+    for call in (lambda: rtx.load(3), lambda: rtx.compile(3), lambda: rtx.compile("zoo:mlp", out=3)):
+        with pytest.raises(TypeError, match="(path|out): given 3, wanted the path of a file"):
+            call()
 
 
 def test_whole_numbers(program, bundle):
@@ -250,6 +256,16 @@ def test_whole_numbers(program, bundle):
     with pytest.raises(TypeError, match="bounds: 'n' is given 3"):
         _compile.options_text(bounds={"n": 3})
     check(program.run(feed(1), threads=np.int64(2)), feed(1))
+    for threads in (2**31, 2**32 + 1, 2**40, -2**31 - 1):  # a C int would make 1 or the default of some
+        for call in (lambda: program.run(feed(1), threads=threads), lambda: rtx.load(bundle, threads=threads),
+                     lambda: _compile.options_text(threads=threads)):
+            with pytest.raises(ValueError, match=f"threads: given {threads}, wanted a whole number that fits 32 bits"):
+                call()
+    for threads in (2**31 - 1, 257, -1, -2**31):
+        with pytest.raises(ValueError, match=f"{threads} threads; 1 to 256 are possible"):
+            program.run(feed(1), threads=threads)
+    with pytest.raises(ValueError, match="buckets: given 9223372036854775808, wanted .* 64 bits"):
+        _compile.options_text(buckets={"n": [2**63]})
     for budget in (float("nan"), float("inf"), -1):
         with pytest.raises(ValueError, match="budget: given .*finite"):
             _compile.options_text(budget=budget)
@@ -282,6 +298,34 @@ def test_options_text():
         "binds": {"s": {"dtype": "i64", "shape": [2], "data": [2, 3]}}, "budget": 5.0, "cache": "", "deterministic": True}
     with pytest.raises(ValueError, match="finite"):
         _compile.options_text(binds={"s": np.array([np.nan])})
+    assert json.loads(_compile.options_text(threads=iter([1, 2]), cache=b"/a")) == {"tune": "quick", "threads": [1, 2], "cache": "/a"}
+
+
+def test_wrong_options():
+    """Told by the binding, each with its name, before anything is compiled."""
+    cases = [
+        (ValueError, {"threads": []}, r"threads: given \[\], which holds no count"),
+        (ValueError, {"threads": (i for i in ())}, "threads: given <generator .*, which holds no count"),
+        (TypeError, {"threads": b"2"}, "threads: given b'2', wanted a whole number"),
+        (TypeError, {"threads": np.array(1.5)}, "threads: given .*, wanted a whole number"),
+        (TypeError, {"shapes": {"x": 3}}, "shapes: 'x' is given 3, wanted a list of whole numbers"),
+        (TypeError, {"shapes": {"x": b"1x8"}}, "shapes: 'x' is given b'1x8', wanted a list"),
+        (TypeError, {"bounds": {"n": np.array(3)}}, "bounds: 'n' is given array.3., wanted a list"),
+        (TypeError, {"cache": 3}, "cache: given 3, wanted the path of a folder"),
+        (ValueError, {"cache": b"/a\xff"}, r"cache: given '/a\\udcff', wanted text that is UTF-8"),
+        (ValueError, {"cache": "/a\0"}, r"cache: given '/a\\x00', wanted .* no NUL"),
+        (TypeError, {"tune": b"off"}, "tune: given b'off', wanted text"),
+        (ValueError, {"tune": "\ud800"}, r"tune: given '\\ud800', wanted text that is UTF-8"),
+        (TypeError, {"isa": 3}, "isa: given 3, wanted text"),
+    ]
+    for name in ("shapes", "buckets", "bounds", "binds"):
+        cases += [(TypeError, {name: [1]}, rf"{name}: given \[1\], wanted a dict by name"),
+                  (TypeError, {name: {3: (1, 2)}}, f"{name}: a name: given 3, wanted text"),
+                  (ValueError, {name: {"x\udcff": (1, 2)}}, rf"{name}: a name: given 'x\\udcff', wanted text that is UTF-8")]
+    for kind, options, text in cases:
+        with pytest.raises(kind, match=text) as caught:
+            rtx.compile("zoo:mlp", **options)
+        assert isinstance(caught.value, rtx.Error) and caught.value.code == "INVALID"
 
 
 def test_unsupported_text():
