@@ -180,6 +180,10 @@ class Program:
                 raise kind(f"input '{name}': given {_given_text(array)}, wanted {type_text(port.dtype, port.shape)}", "INVALID")
             if not array.flags.c_contiguous:
                 array = np.ascontiguousarray(array).reshape(array.shape)
+            if dtype.kind == "b":  # kernels rely on 0 and 1; a view of other bytes holds what it likes
+                bits = array.view(np.uint8)
+                if bits.max(initial=0) > 1:
+                    array = np.asarray(bits != 0)
             arrays.append(array)
         return arrays
 

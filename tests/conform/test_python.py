@@ -339,6 +339,22 @@ def test_unsupported_text():
 needs_compiler = pytest.mark.skipif(not hasattr(rtx._native.lib, "rtx_compile"), reason="a library that does not compile")
 
 
+@needs_compiler
+def test_bool_inputs_of_other_bytes(tmp_path):
+    """NumPy takes every byte but 0 for True; kernels compute with 0 and 1."""
+    (tmp_path / "f.rtx").write_text('func @f(%0 "a": bool[4], %1 "b": bool[4]) {\n  %2 = and %0 %1\n  %3 = cast %0 {to=f32}\n'
+                                    '  return %2 "and", %3 "number"\n}\n')
+    with rtx.compile(tmp_path / "f.rtx", tune="off", cache="") as p:
+        bytes_a, bytes_b = np.array([2, 0, 255, 1], np.uint8), np.array([1, 2, 4, 0], np.uint8)
+        got = p.run({"a": bytes_a.view(bool), "b": bytes_b.view(bool)})
+        np.testing.assert_array_equal(got["and"].view(np.uint8), [1, 0, 1, 0])
+        np.testing.assert_array_equal(got["number"], [1, 0, 1, 1])
+        np.testing.assert_array_equal(bytes_a, [2, 0, 255, 1])
+    (tmp_path / "f.rtx").write_text('func @f(%0 "a": bool[]) {\n  %1 = cast %0 {to=f32}\n  return %1 "number"\n}\n')
+    with rtx.compile(tmp_path / "f.rtx", tune="off", cache="") as p:
+        assert p.run({"a": np.array(2, np.uint8).view(bool)})["number"] == 1
+
+
 INTERRUPTED = """
 import os, signal, sys, time
 import rtx
