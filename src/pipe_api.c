@@ -392,13 +392,13 @@ static struct {
     int n;
 } running = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* A request to cancel ends with the last compilation that it is for: only the first to run clears it. */
+/* A request to cancel holds for all that run: the first to begin and the last to end clear it. */
 static void count_running(int by)
 {
     pthread_mutex_lock(&running.lock);
-    if (running.n == 0)
-        base_cancelled = 0;
     running.n += by;
+    if (running.n == (by > 0))
+        base_cancelled = 0;
     pthread_mutex_unlock(&running.lock);
 }
 

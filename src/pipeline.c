@@ -236,8 +236,10 @@ bool pipe_point_at(const lower_result *low, const lower_slot *s, const pipe_buck
     for (uint32_t j = 0; ok && j < b->n_sym; combo /= (uint32_t)b->n_size[j++])
         values[b->sym[j]] = b->size[j][combo % (uint32_t)b->n_size[j]];
     *out = (tun_point){.threads = 1, .weight = s->uses};
-    for (uint32_t i = 0; ok && i < s->n_sym; i++)
+    for (uint32_t i = 0; ok && i < s->n_sym; i++) {
         ok = fmt_dim_eval(d, s->sym[i], values, &out->sym[i]);
+        out->sym[i] = MAX(out->sym[i], 0); /* below: data of a dimvals, or nothing that can run */
+    }
     return ok;
 }
 

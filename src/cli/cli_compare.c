@@ -160,7 +160,7 @@ static rtx_status check_program(rtx_program *p, const ir_graph *g, const cli_fee
     cli_result got = {0};
     rtx_status s = in && want ? tensors_of(feed, in, err) : FAIL(err, NOMEM, "out of memory");
     if (s == RTX_OK)
-        s = ir_eval(g, in, want, NULL, EVAL_BYTES, keep_going, (void *)g, err);
+        s = ir_eval(g, in, NULL, want, NULL, EVAL_BYTES, keep_going, (void *)g, err);
     if (s == RTX_OK)
         s = cli_result_new(p, feed, &got, err);
     if (s == RTX_OK && got.n != g->n_outputs)

@@ -4,6 +4,8 @@
 #include "base_sys.h"
 #include "fmt_plan_priv.h"
 
+_Static_assert(COUNT_OF(((fmt_plan *)0)->cap) == FMT_TABLE_COUNT, "a capacity a table");
+
 /* ---- life ---- */
 
 fmt_plan *fmt_plan_new(fmt_dims *dims_taken)
@@ -161,6 +163,14 @@ uint32_t fmt_plan_add_value(fmt_plan *p, const fmt_value *v) { return APPEND(p, 
 uint32_t fmt_plan_add_slot(fmt_plan *p, const fmt_slot *s) { return APPEND(p, slots, *s); }
 uint32_t fmt_plan_add_row(fmt_plan *p, const fmt_row *r) { return APPEND(p, rows, *r); }
 uint32_t fmt_plan_add_kernel(fmt_plan *p, const fmt_kernel *k) { return APPEND(p, kernels, *k); }
+
+void fmt_plan_add_limit(fmt_plan *p, fmt_dim d)
+{
+    for (uint32_t i = 0; i < p->n_limits; i++)
+        if (p->limits[i] == d)
+            return;
+    (void)APPEND(p, limits, d);
+}
 
 uint32_t fmt_plan_add_port(fmt_plan *p, bool output, const fmt_port *port)
 {

@@ -10,7 +10,7 @@
 #include "fmt_kabi.h"
 #include "fmt_type.h"
 
-#define FMT_PLAN_VERSION      2
+#define FMT_PLAN_VERSION      3
 #define FMT_NONE              UINT32_MAX
 #define FMT_STEP_OPERANDS_MAX 72
 
@@ -96,12 +96,13 @@ typedef struct fmt_plan {
     fmt_value *values;
     fmt_operand *operands;
     fmt_dim *args;
+    fmt_dim *limits; /* sizes that cannot be proven: a run is refused where one is below 0 */
     fmt_step *steps;
     fmt_slot *slots;
     fmt_row *rows;
     fmt_kernel *kernels;
-    uint32_t n_inputs, n_outputs, n_values, n_operands, n_args, n_steps, n_slots, n_rows, n_kernels;
-    uint32_t cap[9];       /* capacities, in the order of the counts */
+    uint32_t n_inputs, n_outputs, n_values, n_operands, n_args, n_limits, n_steps, n_slots, n_rows, n_kernels;
+    uint32_t cap[10];      /* capacities, in the order of the counts */
     const uint8_t *consts; /* constant section */
     uint64_t consts_bytes;
     const uint8_t *code; /* code section */
@@ -129,6 +130,7 @@ uint32_t fmt_plan_add_slot(fmt_plan *p, const fmt_slot *s);
 uint32_t fmt_plan_add_row(fmt_plan *p,
                           const fmt_row *r); /* rows of one slot are added together, sorted */
 uint32_t fmt_plan_add_kernel(fmt_plan *p, const fmt_kernel *k);
+void fmt_plan_add_limit(fmt_plan *p, fmt_dim d); /* once, however often it is given */
 uint32_t fmt_plan_add_port(fmt_plan *p, bool output, const fmt_port *port);
 uint32_t fmt_plan_add_step(fmt_plan *p, const fmt_step *s, const fmt_operand *operands,
                            const fmt_dim *args);

@@ -247,6 +247,9 @@ rtx_status fmt_plan_check(const fmt_plan *p, rtx_err *err)
     TRY(check_values(p, err));
     TRY(check_kernels(p, err));
     TRY(check_slots(p, err));
+    for (uint32_t i = 0; i < p->n_limits; i++)
+        if (!dim_ok(p, p->limits[i]))
+            return BAD("limit %u is no dimension", i);
     for (uint32_t i = 0; i < p->n_steps; i++)
         TRY(check_step(p, i, err));
     return RTX_OK;

@@ -13,6 +13,7 @@
     X(values, fmt_value, 35)                                                                       \
     X(operands, fmt_operand, 8)                                                                    \
     X(args, fmt_dim, 4)                                                                            \
+    X(limits, fmt_dim, 4)                                                                          \
     X(steps, fmt_step, 32)                                                                         \
     X(slots, fmt_slot, 16)                                                                         \
     X(rows, fmt_row, 25)                                                                           \

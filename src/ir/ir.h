@@ -196,16 +196,17 @@ rtx_status ir_tensor_from(const void *data, fmt_dtype t, int rank, const int64_t
 /* Rounds to dtype; the caller provides elems * size bytes. */
 void ir_tensor_store(const ir_tensor *t, void *out_data);
 
-/* Evaluate outputs for inputs (one per graph input, in order; shapes bind the symbols; contradictions are INVALID).
+/* Evaluate outputs for inputs (one per graph input, in order). syms: the value of every symbol; NULL = the shapes of the inputs
+ * bind them. Contradictions are INVALID.
  * visit, if not NULL, sees every evaluated node (for `rtx compare`); returning false stops with CANCELLED.
  * max_bytes caps what is held at once (LIMIT; 0 = no cap); values are dropped after their last use. Kernels judge themselves by
  * abs_out when it is not NULL: for each output the same computation with every term of each sum replaced by its
  * magnitude (the denominator where terms cancel); it is filled for outputs that are dot, reduce_sum, reduce_mean
  * or cumsum, or views of these, and left empty (elems 0) otherwise. */
 typedef bool (*ir_visit)(void *ctx, ir_id id, const ir_tensor *value);
-RTX_MUST_CHECK rtx_status ir_eval(const ir_graph *g, const ir_tensor *inputs, ir_tensor *outputs,
-                                  ir_tensor *abs_out, size_t max_bytes, ir_visit visit, void *ctx,
-                                  rtx_err *err);
+RTX_MUST_CHECK rtx_status ir_eval(const ir_graph *g, const ir_tensor *inputs, const int64_t *syms,
+                                  ir_tensor *outputs, ir_tensor *abs_out, size_t max_bytes,
+                                  ir_visit visit, void *ctx, rtx_err *err);
 /* Symbol values from input shapes; every other dimension is checked. values has fmt_sym_count entries; unbound = -1. */
 RTX_MUST_CHECK rtx_status ir_bind(const ir_graph *g, const ir_tensor *inputs, int64_t *values,
                                   rtx_err *err);

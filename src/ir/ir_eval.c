@@ -35,15 +35,22 @@ static rtx_status dim_value(const ir_graph *g, fmt_dim d, const int64_t *syms, c
 
 static const char *port_name(const ir_graph *g, uint32_t input) { return g->inputs[input].name; }
 
-/* Symbols that are the whole size of an input's axis. */
-static rtx_status bind_bare(const ir_graph *g, uint32_t input, const ir_tensor *x, int64_t *values,
-                            rtx_err *err)
+static rtx_status check_type(const ir_graph *g, uint32_t input, const ir_tensor *x, rtx_err *err)
 {
     const ir_type *t = ir_type_of(g, g->inputs[input].id);
     if (x->dtype != t->dtype || x->rank != t->rank)
         return FAIL(err, INVALID, "input '%s' is %s of rank %d, needs %s of rank %d",
                     port_name(g, input), fmt_dtype_name(x->dtype), x->rank,
                     fmt_dtype_name(t->dtype), t->rank);
+    return RTX_OK;
+}
+
+/* Symbols that are the whole size of an input's axis. */
+static rtx_status bind_bare(const ir_graph *g, uint32_t input, const ir_tensor *x, int64_t *values,
+                            rtx_err *err)
+{
+    const ir_type *t = ir_type_of(g, g->inputs[input].id);
+    TRY(check_type(g, input, x, err));
     for (int k = 0; k < t->rank; k++) {
         uint32_t sym;
         if (!fmt_dim_is_sym(g->dims, fmt_dim_resolve(g->dims, t->dim[k]), &sym) || values[sym] >= 0)
@@ -335,15 +342,34 @@ static void publish(ir_tensor *from, ir_tensor *to, uint32_t n, bool good)
     }
 }
 
-rtx_status ir_eval(const ir_graph *g, const ir_tensor *inputs, ir_tensor *outputs,
-                   ir_tensor *abs_out, size_t max_bytes, ir_visit visit_fn, void *ctx, rtx_err *err)
+/* All inputs against sizes that the caller gives. */
+static rtx_status check_given(const ir_graph *g, const ir_tensor *inputs, const int64_t *syms,
+                              rtx_err *err)
+{
+    TRY(ir_ok(g, err));
+    for (uint32_t k = 0; k < g->n_inputs; k++) {
+        TRY(check_type(g, k, &inputs[k], err));
+        TRY(check_dims(g, k, &inputs[k], syms, err));
+    }
+    return RTX_OK;
+}
+
+rtx_status ir_eval(const ir_graph *g, const ir_tensor *inputs, const int64_t *syms,
+                   ir_tensor *outputs, ir_tensor *abs_out, size_t max_bytes, ir_visit visit_fn,
+                   void *ctx, rtx_err *err)
 {
     uint32_t n = g->n_outputs;
-    AUTO_FREE int64_t *syms = NULL;
+    AUTO_FREE int64_t *bound = NULL;
     AUTO_FREE ir_tensor *results = NULL;
-    TRY_ALLOC(syms = base_alloc_array(BASE_TAG_IR, fmt_sym_count(g->dims), sizeof *syms), err);
     TRY_ALLOC(results = base_zalloc_array(BASE_TAG_IR, 2 * (size_t)n, sizeof *results), err);
-    TRY(ir_bind(g, inputs, syms, err));
+    if (syms) {
+        TRY(check_given(g, inputs, syms, err));
+    } else {
+        TRY_ALLOC(bound = base_alloc_array(BASE_TAG_IR, fmt_sym_count(g->dims), sizeof *bound),
+                  err);
+        TRY(ir_bind(g, inputs, bound, err));
+        syms = bound;
+    }
     eval e = {.g = g,
               .inputs = inputs,
               .syms = syms,

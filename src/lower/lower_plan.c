@@ -167,12 +167,12 @@ static rtx_status place_problem(lowering *l, lower_built *b, fmt_str name, uint3
 {
     AUTO_BUF base_buf text;
     base_buf_init(&text, BASE_TAG_PASSES, 1 << 20);
-    int64_t from[COUNT_OF(b->arg)];
+    syn_source from[COUNT_OF(b->arg)];
     if (l->mode == LOWER_READY) {
         syn_problem *general = NULL;
         TRY(syn_problem_general(b->problem, &general, from, n_arg, COUNT_OF(from), err));
         for (uint32_t i = 0; i < *n_arg; i++)
-            arg[i] = from[i] >= 0 ? b->arg[from[i]] : fmt_dim_const(l->d, -(from[i] + 1));
+            arg[i] = from[i].constant ? fmt_dim_const(l->d, from[i].value) : b->arg[from[i].value];
         syn_problem_free(b->problem);
         b->problem = general;
         b->n_sym = fmt_sym_count(general->dims);
@@ -436,6 +436,28 @@ static rtx_status copy_symbols(lowering *l, rtx_err *err)
     return fmt_dims_ok(l->plan->dims, err);
 }
 
+/* Sizes of a node that may come out below 0: a product of two such would pass for a count. A top-k takes no more than there
+ * is. */
+static void limit_sizes(lowering *l, ir_id id)
+{
+    const ir_type *t = ir_type_of(l->g, id);
+    fmt_dim need[FMT_RANK_MAX + 1];
+    int n = t->rank;
+    memcpy(need, t->dim, (size_t)n * sizeof *need);
+    if (ir_op_of(l->g, id) == IR_topk) {
+        int64_t axis = ir_attrs_of(l->g, id)->i[0];
+        need[n++] =
+            fmt_dim_sub(l->d, ir_type_of(l->g, ir_in(l->g, id, 0))->dim[axis], t->dim[axis]);
+    }
+    for (int k = 0; k < n; k++) {
+        int64_t lo, hi;
+        fmt_dim d = fmt_dim_resolve(l->d, need[k]);
+        fmt_dim_range(l->d, d, &lo, &hi);
+        if (lo < 0)
+            fmt_plan_add_limit(l->plan, plan_dim(l, d));
+    }
+}
+
 static rtx_status lower_nodes(lowering *l, const pass_regions *cut, rtx_err *err)
 {
     const ir_graph *g = l->g;
@@ -458,8 +480,10 @@ static rtx_status lower_nodes(lowering *l, const pass_regions *cut, rtx_err *err
     if (uses == NULL)
         return FAIL(err, NOMEM, "out of memory");
     for (ir_id id = 1; id < g->n_nodes; id++)
-        if (uses[id] > 0 && ir_op_of(g, id) != IR_input)
+        if (uses[id] > 0 && ir_op_of(g, id) != IR_input) {
+            limit_sizes(l, id);
             TRY(lower_node(l, id, err));
+        }
     TRY(lower_ports(l, true, err));
     TRY(lower_outputs(l, err));
     set_hints(l);

@@ -28,7 +28,7 @@ static rtx_status served(const lower_built *b, lower_mode mode)
         return RTX_OK;
     syn_problem *general = NULL;
     const syn_ready *ready = NULL;
-    int64_t from[COUNT_OF(b->arg)];
+    syn_source from[COUNT_OF(b->arg)];
     uint32_t n;
     TRY(syn_problem_general(b->problem, &general, from, &n, COUNT_OF(from), NULL));
     rtx_status s = syn_ready_lookup(general, FMT_ISA_V3, &ready, NULL);

@@ -36,7 +36,7 @@ static ir_id eval_op(ir_graph *g, ir_op op, const ir_id *in, uint32_t n_in, cons
     rtx_err err = {0};
     if (ir_ok(one, &err) == RTX_OK && may_fold(one, ir_type_of(one, y), max_bytes)) {
         ir_tensor t = {0};
-        rtx_status s = ir_eval(one, NULL, &t, NULL, SIZE_MAX, NULL, NULL, &err);
+        rtx_status s = ir_eval(one, NULL, NULL, &t, NULL, SIZE_MAX, NULL, NULL, &err);
         if (s == RTX_OK) {
             size_t bytes = (size_t)t.elems * fmt_dtype_bytes(t.dtype);
             AUTO_FREE void *data = base_alloc(BASE_TAG_PASSES, bytes);

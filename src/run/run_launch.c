@@ -32,6 +32,15 @@ static rtx_status dim_value(prep *w, fmt_dim d, int64_t *out, rtx_err *err)
 
 static rtx_status value_sizes(prep *w, rtx_err *err)
 {
+    for (uint32_t i = 0; i < w->plan->n_limits; i++) {
+        int64_t v = 0;
+        TRY(dim_value(w, w->plan->limits[i], &v, err));
+        if (v < 0)
+            return FAIL(err, INVALID,
+                        "a size of the program would be %lld for these input shapes; it must not be "
+                        "below 0",
+                        (long long)v);
+    }
     for (uint32_t i = 0; i < w->plan->n_values; i++) {
         TRY(dim_value(w, w->plan->values[i].elems, &w->elems[i], err));
         if (w->elems[i] < 0 || w->elems[i] > FMT_DIM_LIMIT)

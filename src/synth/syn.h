@@ -62,10 +62,14 @@ RTX_MUST_CHECK rtx_status syn_problem_parse(const char *text, size_t len, syn_pr
 /* Check that the problem is in a normal form; UNSUPPORTED with the reason if not. */
 RTX_MUST_CHECK rtx_status syn_problem_check(const syn_problem *p, rtx_err *err);
 /* The same problem with every size a symbol and every stride unknown (inner strides that a template requires to be 1 stay),
- * padded to the ranks of the precompiled set. new_args[i] tells where argument i of the general problem comes from:
- * ≥ 0: argument of p with that index; otherwise the constant -(v + 1). Kernels of both are interchangeable this way. */
+ * padded to the ranks of the precompiled set. new_args[i] tells where argument i of the general problem comes from. Kernels of
+ * both are interchangeable this way. */
+typedef struct syn_source {
+    bool constant;
+    int64_t value; /* of the constant, else index of an argument of p */
+} syn_source;
 RTX_MUST_CHECK rtx_status syn_problem_general(const syn_problem *p, syn_problem **out,
-                                              int64_t *new_args, uint32_t *n_args,
+                                              syn_source *new_args, uint32_t *n_args,
                                               uint32_t cap_args, rtx_err *err);
 /* Arguments: symbols, then strides of every operand (rank entries each), as fmt_kabi.h says; then free attributes. */
 uint32_t syn_arg_count(const syn_problem *p);

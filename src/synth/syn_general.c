@@ -23,7 +23,7 @@ typedef struct general {
     const ir_graph *g;
     syn_form f;
     syn_problem *q;
-    int64_t *args;
+    syn_source *args;
     uint32_t n_args, cap_args;
     layout operand[SYN_OPERANDS_MAX], before, after; /* shapes of prologue and epilogue */
     int64_t axis;                                    /* of the anchor, in the new shape */
@@ -33,26 +33,29 @@ typedef struct general {
 
 /* ---- sizes ---- */
 
+static syn_source constant(int64_t v) { return (syn_source){true, v}; }
+static syn_source argument(int64_t i) { return (syn_source){false, i}; }
+
 /* Where the value of an old size comes from. */
-static int64_t size_source(const general *w, fmt_dim d)
+static syn_source size_source(const general *w, fmt_dim d)
 {
     int64_t v = 0;
     uint32_t sym = 0;
     if (fmt_dim_is_sym(w->p->dims, d, &sym))
-        return sym;
+        return argument(sym);
     (void)fmt_dim_is_const(w->p->dims, d, &v);
-    return -(v + 1);
+    return constant(v);
 }
 
-static void push_arg(general *w, int64_t source)
+static void push_arg(general *w, syn_source source)
 {
     if (w->n_args < w->cap_args)
         w->args[w->n_args] = source;
     w->n_args++;
 }
 
-/* A new symbol for an old size; source as in new_args. */
-static fmt_dim new_size(general *w, int64_t source)
+/* A new symbol for an old size. */
+static fmt_dim new_size(general *w, syn_source source)
 {
     char name[16];
     snprintf(name, sizeof name, "s%u", fmt_sym_count(w->q->dims));
@@ -69,7 +72,7 @@ static bool append_axes(general *w, layout *l, const ir_type *t, int from, int t
         return false;
     for (int k = to - from; k < n; k++) {
         l->from[l->rank] = -1;
-        l->dim[l->rank++] = new_size(w, -2); /* constant 1 */
+        l->dim[l->rank++] = new_size(w, constant(1));
     }
     for (int k = from; k < to; k++) {
         if (k == moved)
@@ -433,7 +436,7 @@ static void new_strides(general *w)
         w->q->packed[o] = w->p->packed[o];
         for (int k = 0; k < w->operand[o].rank; k++) {
             int old = w->operand[o].from[k];
-            push_arg(w, old < 0 ? -1 : (int64_t)syn_arg_stride(w->p, o, (uint32_t)old));
+            push_arg(w, old < 0 ? constant(0) : argument(syn_arg_stride(w->p, o, (uint32_t)old)));
             w->q->stride[o][k] = old >= 0 && keeps_stride(w, o, old, &v)
                                      ? fmt_dim_const(w->q->dims, v)
                                      : FMT_DIM_BAD;
@@ -450,16 +453,16 @@ static void free_attributes(general *w)
     if (w->p->free_attrs) { /* already general: pass on */
         uint32_t n = syn_arg_stride(w->p, w->f.n_ops, 0);
         for (uint32_t k = 0; k < syn_free_count(w->p, &w->f); k++)
-            push_arg(w, n + k);
+            push_arg(w, argument(n + k));
         return;
     }
     float v = (float)ir_attrs_of(w->g, w->f.anchor)->f[0];
     memcpy(&bits, &v, sizeof bits);
-    push_arg(w, -(int64_t)bits - 1);
+    push_arg(w, constant(bits));
     if (w->f.op != IR_attention)
         return;
     push_arg(w, size_source(w, syn_operand_type(w->p, 1)->dim[1]));
-    push_arg(w, -(ir_attrs_of(w->g, w->f.anchor)->i[1] + 1));
+    push_arg(w, constant(ir_attrs_of(w->g, w->f.anchor)->i[1]));
 }
 
 static rtx_status build(general *w)
@@ -477,7 +480,7 @@ static rtx_status build(general *w)
     return fmt_dims_ok(w->q->dims, w->err);
 }
 
-rtx_status syn_problem_general(const syn_problem *p, syn_problem **out, int64_t *new_args,
+rtx_status syn_problem_general(const syn_problem *p, syn_problem **out, syn_source *new_args,
                                uint32_t *n_args, uint32_t cap_args, rtx_err *err)
 {
     general w = {.p = p, .g = p->region, .args = new_args, .cap_args = cap_args, .err = err};

@@ -57,7 +57,7 @@ static ir_id input(maker *m, fmt_dtype t, int rank, const int *sizes)
 /* Make the general form and hand it on. A graph that the builder refused is no member of the set. */
 static void finish(set *s, maker *m, ir_id out)
 {
-    int64_t args[SYN_SYMS_MAX + SYN_OPERANDS_MAX * FMT_RANK_MAX + 2];
+    syn_source args[SYN_SYMS_MAX + SYN_OPERANDS_MAX * FMT_RANK_MAX + 2];
     uint32_t n;
     syn_problem *q = NULL;
     if (ir_ok(m->g, NULL) == RTX_OK) {

@@ -502,7 +502,7 @@ static rtx_status give_result(tun_job *j, rtx_err *err)
 static bool has_ready(const tun_job *j, fmt_isa isa)
 {
     syn_problem *general = NULL;
-    int64_t args[FMT_WORK_ARGS];
+    syn_source args[FMT_WORK_ARGS];
     uint32_t n;
     if (syn_problem_general(j->item->problem, &general, args, &n, COUNT_OF(args), NULL) != RTX_OK)
         return false;

@@ -71,7 +71,7 @@ static rtx_status run_call(call *c, char **arg, int n_arg, rtx_err *err)
         return FAIL(err, INVALID, "%d inputs given, %u needed", n_arg - 2, n);
     for (uint32_t k = 0; k < n; k++)
         TRY(read_input(arg[k + 2], &c->in[k], err));
-    TRY(ir_eval(c->g, c->in, c->out, c->abs, (size_t)1 << 32, NULL, NULL, err));
+    TRY(ir_eval(c->g, c->in, NULL, c->out, c->abs, (size_t)1 << 32, NULL, NULL, err));
     for (uint32_t k = 0; k < c->g->n_outputs; k++)
         TRY(write_output(arg[1], k, &c->out[k], &c->abs[k], err));
     return RTX_OK;

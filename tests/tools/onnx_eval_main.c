@@ -83,7 +83,7 @@ static rtx_status evaluate(const ir_graph *g, const npy *files, int n_files, con
         st = ir_tensor_from(f->data, f->shape.dtype, f->shape.rank, f->shape.dim, &in[i], err);
     }
     if (st == RTX_OK)
-        st = ir_eval(g, in, out, NULL, (size_t)4 << 30, NULL, NULL, err);
+        st = ir_eval(g, in, NULL, out, NULL, (size_t)4 << 30, NULL, NULL, err);
     for (uint32_t i = 0; i < g->n_outputs && st == RTX_OK; i++)
         st = write_npy(folder, i, &out[i], err);
     for (int i = 0; i < MAX_FILES; i++) {

@@ -328,14 +328,14 @@ static void test_eval_limits(void **state)
     float data[1000] = {0};
     ir_tensor in, out[3] = {0};
     assert_int_equal(ir_tensor_from(data, FMT_F32, 1, (int64_t[]){1000}, &in, &f->err), RTX_OK);
-    assert_int_equal(ir_eval(g, &in, out, NULL, 16000, NULL, NULL, &f->err),
+    assert_int_equal(ir_eval(g, &in, NULL, out, NULL, 16000, NULL, NULL, &f->err),
                      RTX_OK); /* two values at once, not twenty */
     assert_true(out[0].f[5] == out[2].f[5] && out[0].f != out[2].f && out[1].f[5] == 0);
     for (int k = 0; k < 3; k++)
         ir_tensor_done(&out[k]);
-    assert_int_equal(ir_eval(g, &in, out, NULL, 15999, NULL, NULL, &f->err), RTX_LIMIT);
+    assert_int_equal(ir_eval(g, &in, NULL, out, NULL, 15999, NULL, NULL, &f->err), RTX_LIMIT);
     assert_non_null(strstr(f->err.text, "cap of 15999"));
-    assert_int_equal(ir_eval(g, &in, out, NULL, 0, stop_at, &(ir_id){5}, &f->err), RTX_CANCELLED);
+    assert_int_equal(ir_eval(g, &in, NULL, out, NULL, 0, stop_at, &(ir_id){5}, &f->err), RTX_CANCELLED);
     assert_null(out[0].f);
     ir_tensor_done(&in);
 }
@@ -365,7 +365,7 @@ static rtx_status whole_job(void)
         float data[6] = {1, 2, 3, 4, 5, 6};
         status = status == RTX_OK ? ir_tensor_from(data, FMT_F32, 2, (int64_t[]){2, 3}, &in, NULL)
                                   : status;
-        status = status == RTX_OK ? ir_eval(h, &in, out, abs, 0, NULL, NULL, NULL) : status;
+        status = status == RTX_OK ? ir_eval(h, &in, NULL, out, abs, 0, NULL, NULL, NULL) : status;
         if (status == RTX_OK)
             assert_true(out[0].f[0] == 15 && abs[0].f[0] == 15 && out[1].i[0] == 2 && !abs[1].f);
     }

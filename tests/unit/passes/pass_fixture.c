@@ -294,9 +294,9 @@ double fx_difference(fx *f, const ir_graph *a, const ir_graph *b)
         syms[s] = sizes[s % COUNT_OF(sizes)];
     for (uint32_t i = 0; i < a->n_inputs; i++)
         random_tensor(f, a, a->inputs[i].id, syms, &in[i]);
-    if (ir_eval(a, in, x, NULL, SIZE_MAX, NULL, NULL, &err) != RTX_OK)
+    if (ir_eval(a, in, NULL, x, NULL, SIZE_MAX, NULL, NULL, &err) != RTX_OK)
         fail_msg("before: %s", err.text);
-    if (ir_eval(b, in, y, NULL, SIZE_MAX, NULL, NULL, &err) != RTX_OK)
+    if (ir_eval(b, in, NULL, y, NULL, SIZE_MAX, NULL, NULL, &err) != RTX_OK)
         fail_msg("after: %s", err.text);
     double worst = 0;
     for (uint32_t i = 0; i < a->n_outputs; i++) {

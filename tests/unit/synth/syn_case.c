@@ -284,7 +284,7 @@ static void dump(const test_case *c, const operand *o, uint32_t n)
 /* ---- one instance ---- */
 
 static uint32_t arguments(const test_case *c, const int64_t *sym, const operand *o,
-                          const int64_t *from, uint32_t n_from, int64_t *out)
+                          const syn_source *from, uint32_t n_from, int64_t *out)
 {
     int64_t own[512];
     uint32_t n = fmt_sym_count(c->p->dims), n_ops = c->p->n_in + c->p->n_out;
@@ -293,7 +293,7 @@ static uint32_t arguments(const test_case *c, const int64_t *sym, const operand 
         for (int k = 0; k < o[i].rank; k++)
             own[n++] = o[i].stride[k];
     for (uint32_t i = 0; from && i < n_from; i++)
-        out[i] = from[i] >= 0 ? own[from[i]] : -(from[i] + 1);
+        out[i] = from[i].constant ? from[i].value : own[from[i].value];
     if (from == NULL)
         memcpy(out, own, n * sizeof *own);
     return from ? n_from : n;
@@ -370,7 +370,7 @@ static bool same_again(test_case *c, const case_code *code, const k_call *k, con
     return true;
 }
 
-bool case_check(test_case *c, const case_code *code, const int64_t *from, uint32_t n_from)
+bool case_check(test_case *c, const case_code *code, const syn_source *from, uint32_t n_from)
 {
     const syn_problem *p = c->p;
     int64_t sym[SYN_SYMS_MAX] = {0}, args[512];
@@ -421,7 +421,7 @@ bool case_check(test_case *c, const case_code *code, const int64_t *from, uint32
     rtx_err err = {0};
     for (uint32_t k = 0; ok && k < fmt_sym_count(p->dims); k++)
         ok = ir_tensor_from(flat, FMT_BOOL, 1, &sym[k], &in[p->n_in + k], NULL) == RTX_OK;
-    if (ok && ir_eval(c->eval, in, out, sums, 1u << 28, see, &s, &err) != RTX_OK) {
+    if (ok && ir_eval(c->eval, in, NULL, out, sums, 1u << 28, see, &s, &err) != RTX_OK) {
         printf("  ir_eval: %s\n", err.text);
         ok = false;
     }

@@ -84,7 +84,7 @@ void case_unmap(case_code *c);
 
 /* Run one random instance with the kernel and compare. q and from: general form and its arguments, or NULL to pass the
  * problem's own. Returns false after printing what differs. */
-bool case_check(test_case *c, const case_code *code, const int64_t *from, uint32_t n_from);
+bool case_check(test_case *c, const case_code *code, const syn_source *from, uint32_t n_from);
 
 /* Levels that this CPU has, lowest first; what it has not is printed. */
 int case_levels(fmt_isa out[3]);

@@ -76,7 +76,7 @@ static rtx_status is_fixpoint(void *ctx, const syn_problem *p, uint32_t index, b
                               rtx_err *err)
 {
     (void)index, (void)rare;
-    int64_t args[512];
+    syn_source args[512];
     uint32_t n;
     syn_problem *q;
     TRY(syn_problem_general(p, &q, args, &n, COUNT_OF(args), err));
@@ -84,7 +84,7 @@ static rtx_status is_fixpoint(void *ctx, const syn_problem *p, uint32_t index, b
     assert_string_equal(a, b);
     assert_int_equal(n, syn_arg_count(p));
     for (uint32_t i = 0; i < n; i++)
-        assert_int_equal(args[i], i);
+        assert_true(!args[i].constant && args[i].value == i);
     syn_problem_free(q);
     round_trip(p);
     ++*(int *)ctx;
@@ -274,7 +274,8 @@ static void test_bad_index_traps(void **state)
         "\"i0\": f32[1,s0,2], "
         "%1 \"i1\": i64[3]) {\n  %2 = gather %0 %1 {axis=1} : f32[1,3,2]\n  return %2 \"o0\"\n}\n";
     syn_problem *p, *q;
-    int64_t from[64], args[64];
+    syn_source from[64];
+    int64_t args[64];
     uint32_t n;
     rtx_err err = {0};
     if (syn_problem_parse(text, sizeof text - 1, &p, &err) != RTX_OK ||
@@ -283,7 +284,7 @@ static void test_bad_index_traps(void **state)
     for (int64_t rows = 0; rows <= 3; rows += 3) {
         const int64_t own[] = {rows, 0, 2, 1, 1, 0, 2, 1};
         for (uint32_t i = 0; i < n; i++)
-            args[i] = from[i] >= 0 ? own[from[i]] : -(from[i] + 1);
+            args[i] = from[i].constant ? from[i].value : own[from[i].value];
         const syn_ready *r = syn_ready_find(q, FMT_ISA_V2);
         case_code code;
         assert_non_null(r);
@@ -315,7 +316,7 @@ static void test_allocation_failures(void **state)
     size_t live = base_alloc_live_bytes(BASE_TAG_SYNTH);
     for (int64_t n = 0; n < 10000; n++) {
         base_buf b;
-        int64_t args[512];
+        syn_source args[512];
         uint32_t n_args;
         syn_problem *q = NULL;
         base_buf_init(&b, BASE_TAG_SYNTH, SIZE_MAX);

@@ -19,7 +19,7 @@ static bool ready_one(case_family f, fmt_isa isa, rng *r, uint64_t *done)
     test_case *c = case_new(f, false, false, r);
     if (c == NULL)
         return false;
-    int64_t from[512];
+    syn_source from[512];
     uint32_t n_from = 0;
     syn_problem *q = NULL;
     rtx_err err = {0};
