@@ -124,6 +124,15 @@ char *base_buf_take(base_buf *b, size_t *out_len);
 void base_auto_buf(base_buf *b);
 #define AUTO_BUF __attribute__((cleanup(base_auto_buf)))
 
+/* ---- text from untrusted files (base_text.c) ---- */
+
+/* Bytes of the well-formed UTF-8 character at s; 0 if there is none, or none whole. */
+size_t base_utf8_size(const char *s, size_t left);
+bool base_utf8_ok(const char *s, size_t len);
+/* Control bytes could break a line or drive a terminal: they become spaces. */
+static inline char base_printable(char c) { return (unsigned char)c < 0x20 || c == 0x7f ? ' ' : c; }
+void base_make_printable(char *text);
+
 /* ---- reading untrusted bytes: bounds by subtraction, sticky failure ---- */
 
 typedef struct base_reader {

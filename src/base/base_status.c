@@ -27,14 +27,6 @@ const char *rtx_status_text(rtx_status s) { return status_get(s)->text; }
 
 int rtx_status_exit(rtx_status s) { return status_get(s)->exit_code; }
 
-/* Names inside a message come from untrusted files: control bytes could break the one line or drive a terminal. */
-static void make_printable(char *text)
-{
-    for (char *c = text; *c; c++)
-        if ((unsigned char)*c < 0x20 || *c == 0x7f)
-            *c = ' ';
-}
-
 /* A cut inside a UTF-8 sequence would make the whole line undecodable for callers such as Python. */
 static void drop_cut_utf8(char *text, size_t len)
 {
@@ -63,7 +55,7 @@ rtx_status base_fail(rtx_err *err, rtx_status code, const char *file, int line, 
     va_end(args);
     if (full_len >= (int)sizeof e.text)
         drop_cut_utf8(e.text, sizeof e.text - 1);
-    make_printable(e.text);
+    base_make_printable(e.text);
     *err = e;
     return code;
 }

@@ -49,6 +49,45 @@ static void test_fail_cuts_between_characters(void **state)
     }
 }
 
+static void test_utf8(void **state)
+{
+    (void)state;
+    static const char *const good[] = {"",
+                                       "a",
+                                       "\x7f",
+                                       "\xc2\x80",
+                                       "\xe0\xa0\x80",
+                                       "\xed\x9f\xbf",
+                                       "\xee\x80\x80",
+                                       "\xf0\x90\x80\x80",
+                                       "\xf4\x8f\xbf\xbf",
+                                       "a\xc3\xa9z"};
+    static const char *const bad[] = {"\x80",
+                                      "\xbf",
+                                      "\xc1\xbf",
+                                      "\xc3",
+                                      "\xc3z",
+                                      "\xe0\x9f\xbf",
+                                      "\xe2\x82",
+                                      "\xed\xa0\x80",
+                                      "\xf0\x8f\xbf\xbf",
+                                      "\xf4\x90\x80\x80",
+                                      "\xf5\x80\x80\x80",
+                                      "a\xff",
+                                      "\xfe"};
+    for (size_t i = 0; i < COUNT_OF(good); i++)
+        assert_true(base_utf8_ok(good[i], strlen(good[i])));
+    for (size_t i = 0; i < COUNT_OF(bad); i++)
+        assert_false(base_utf8_ok(bad[i], strlen(bad[i])));
+    assert_true(base_utf8_ok("a\0b", 3));
+    assert_int_equal(base_utf8_size("\xe2\x82\xac", 3), 3);
+    assert_int_equal(base_utf8_size("\xe2\x82\xac", 2), 0);
+    assert_int_equal(base_utf8_size("", 0), 0);
+    char text[] = "a\033[0m\n\x7f\xc3\xa9";
+    base_make_printable(text);
+    assert_string_equal(text, "a [0m  \xc3\xa9");
+}
+
 static void test_alloc_basics(void **state)
 {
     (void)state;
@@ -268,6 +307,7 @@ int main(void)
         cmocka_unit_test(test_status_table),
         cmocka_unit_test(test_fail_fills_the_record),
         cmocka_unit_test(test_fail_cuts_between_characters),
+        cmocka_unit_test(test_utf8),
         cmocka_unit_test(test_alloc_basics),
         cmocka_unit_test(test_realloc_keeps_content),
         cmocka_unit_test(test_scope_cleanup),
