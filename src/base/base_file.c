@@ -4,7 +4,9 @@
 #include "base_sys.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -12,6 +14,7 @@
 
 #define NS_PER_S    1000000000ull
 #define WRITE_BYTES ((size_t)32 << 20)
+#define TEMP_NAME   80 /* room for the name of a temporary file */
 
 /* ---- time ---- */
 
@@ -207,12 +210,16 @@ static rtx_status fail_temp(const char *path, const char *folder, rtx_err *err)
 
 /* Messages name path, which the user knows, not temp. */
 static rtx_status write_temp(const char *temp, const char *path, const char *folder,
-                             const base_part *parts, size_t n_parts, rtx_err *err)
+                             const mode_t *mode, const base_part *parts, size_t n_parts,
+                             rtx_err *err)
 {
     /* 0666 under the umask, as a plain open by the user would give; mkstemp would force 0600 */
-    AUTO_FD int fd = open(temp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+    AUTO_FD int fd =
+        open(temp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode ? *mode : 0666);
     if (fd < 0)
         return fail_temp(path, folder, err);
+    if (mode)
+        (void)fchmod(fd, *mode); /* not all file systems can: then the umask has made it narrower */
     for (size_t i = 0; i < n_parts; i++)
         TRY(write_all(fd, path, &parts[i], err));
     if (fsync(fd) != 0)
@@ -220,12 +227,63 @@ static rtx_status write_temp(const char *temp, const char *path, const char *fol
     return RTX_OK;
 }
 
-rtx_status base_publish(const char *path, const base_part *parts, size_t n_parts, rtx_err *err)
+/* Where a file published at a path goes. */
+typedef struct place {
+    char path[PATH_MAX];
+    mode_t mode; /* permission bits of the file that it replaces */
+    bool there;
+} place;
+
+static rtx_status fail_long(const char *what, size_t bytes, size_t most, rtx_err *err)
+{
+    return FAIL(err, LIMIT, "the %s of the file to write has %zu bytes; at most %zu fit", what,
+                bytes, most);
+}
+
+/* A link is followed, so that the file behind it is replaced and not the link. */
+static rtx_status find_place(const char *path, place *out, rtx_err *err)
+{
+    struct stat st;
+    size_t len = strlen(path);
+    if (len == 0)
+        return FAIL(err, INVALID, "the name of the file to write is empty");
+    if (len >= PATH_MAX)
+        return fail_long("path", len, PATH_MAX - 1, err);
+    memcpy(out->path, path, len + 1);
+    if (lstat(path, &st) == 0 && S_ISLNK(st.st_mode) && realpath(path, out->path) == NULL)
+        return FAIL(err, NOT_FOUND, "%s is a link to what cannot be found (%s); remove the link",
+                    path, strerror(errno));
+    size_t folder = folder_len(out->path);
+    if (folder >= PATH_MAX - TEMP_NAME)
+        return fail_long("folder", folder, PATH_MAX - 1 - TEMP_NAME, err);
+    out->there = stat(out->path, &st) == 0;
+    out->mode = out->there ? st.st_mode & 0777 : 0;
+    if (out->there && !S_ISREG(st.st_mode)) /* rename would replace /dev/null by a file */
+        return FAIL(err, INVALID, "%s: exists and is not a regular file", path);
+    return RTX_OK;
+}
+
+rtx_status base_publish_check(const char *path, rtx_err *err)
+{
+    place to;
+    TRY(find_place(path, &to, err));
+    char *name = to.path + folder_len(to.path), first = *name;
+    *name = '\0'; /* the folder is left */
+    const char *folder = *to.path ? to.path : ".";
+    if (access(folder, W_OK | X_OK) != 0)
+        return fail_temp(path, folder, err);
+    long most = pathconf(folder, _PC_NAME_MAX);
+    size_t fit = most > 0 ? (size_t)most : NAME_MAX;
+    *name = first;
+    return strlen(name) <= fit ? RTX_OK : fail_long("name", strlen(name), fit, err);
+}
+
+rtx_status base_publish(const char *given, const base_part *parts, size_t n_parts, rtx_err *err)
 {
     static atomic_uint serial;
-    struct stat st;
-    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode)) /* rename would replace /dev/null by a file */
-        return FAIL(err, INVALID, "%s: exists and is not a regular file", path);
+    place to;
+    TRY(find_place(given, &to, err));
+    const char *path = to.path;
     AUTO_BUF base_buf temp;
     base_buf_init(&temp, BASE_TAG_BASE, SIZE_MAX);
     base_buf_put(&temp, path, folder_len(path));
@@ -237,7 +295,8 @@ rtx_status base_publish(const char *path, const base_part *parts, size_t n_parts
     if (!folder)
         return FAIL(err, NOMEM, "out of memory");
     folder[folder_len(path)] = '\0';
-    rtx_status status = write_temp(temp.data, path, folder, parts, n_parts, err);
+    rtx_status status =
+        write_temp(temp.data, path, folder, to.there ? &to.mode : NULL, parts, n_parts, err);
     if (status == RTX_OK && rename(temp.data, path) != 0)
         status = FAIL(err, IO, "%s: cannot rename into place: %s", path, strerror(errno));
     if (status != RTX_OK) {

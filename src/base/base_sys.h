@@ -50,13 +50,16 @@ bool base_map_changed(const base_map *m);
 /* Whole file into fresh memory (base_free), at most max_bytes (LIMIT); "-" reads stdin. */
 RTX_MUST_CHECK rtx_status base_read_file(const char *path, size_t max_bytes, char **out_data,
                                          size_t *out_bytes, rtx_err *err);
-/* Publish atomically: exclusive temp in the same folder, write, fsync, rename, fsync folder. Nothing half-written is left. */
+/* Publish atomically: exclusive temp in the same folder, write, fsync, rename, fsync folder. Nothing half-written is left.
+ * A link is followed to the file that it stands for, one to nothing is NOT_FOUND; a file that is replaced hands on its permissions. */
 typedef struct base_part {
     const void *data;
     size_t bytes;
 } base_part;
 RTX_MUST_CHECK rtx_status base_publish(const char *path, const base_part *parts, size_t n_parts,
                                        rtx_err *err);
+/* Before the work: can a file be published there? LIMIT: the path or name is longer than the system takes. */
+RTX_MUST_CHECK rtx_status base_publish_check(const char *path, rtx_err *err);
 /* With parents; mode 0700 for what is created. */
 RTX_MUST_CHECK rtx_status base_mkdirs(const char *path, rtx_err *err);
 

@@ -149,6 +149,54 @@ static void test_publish(void **state)
     assert_int_equal(base_publish("pub", parts, 1, &err), RTX_INVALID);
 }
 
+static void test_publish_behind_links(void **state)
+{
+    (void)state;
+    rtx_err err;
+    struct stat st;
+    const base_part part = {"new", 3};
+    assert_int_equal(mkdir("behind", 0700), 0);
+    assert_int_equal(mkdir("before", 0700), 0);
+    put("behind/file", "old one", 7);
+    assert_int_equal(chmod("behind/file", 0751), 0);
+    assert_int_equal(symlink("../behind/file", "before/link"), 0);
+    assert_int_equal(symlink("nothing", "before/broken"), 0);
+    assert_int_equal(base_publish_check("before/link", &err), RTX_OK);
+    assert_int_equal(base_publish("before/link", &part, 1, &err), RTX_OK);
+    assert_int_equal(lstat("before/link", &st), 0);
+    assert_true(S_ISLNK(st.st_mode));
+    assert_int_equal(stat("behind/file", &st), 0);
+    assert_int_equal(st.st_size, 3);
+    assert_int_equal(st.st_mode & 07777, 0751);
+    assert_int_equal(base_publish_check("before/broken", &err), RTX_NOT_FOUND);
+    assert_int_equal(base_publish("before/broken", &part, 1, &err), RTX_NOT_FOUND);
+    assert_int_equal(names_in("behind"), 1);
+    assert_int_equal(names_in("before"), 2);
+}
+
+static void test_publish_check(void **state)
+{
+    (void)state;
+    rtx_err err;
+    static char text[5000];
+    assert_int_equal(base_publish_check("some-name", &err), RTX_OK);
+    assert_int_equal(base_publish_check("/tmp/some-name", &err), RTX_OK);
+    assert_int_equal(base_publish_check("", &err), RTX_INVALID);
+    assert_int_equal(base_publish_check("absent/file", &err), RTX_NOT_FOUND);
+    assert_int_equal(base_publish_check("/dev/null", &err), RTX_INVALID);
+    memset(text, 'n', 255);
+    assert_int_equal(base_publish_check(text, &err), RTX_OK);
+    text[255] = 'n';
+    assert_int_equal(base_publish_check(text, &err), RTX_LIMIT);
+    for (size_t i = 0; i < 4094;
+         i++) /* the path fits, that of a temporary file beside it would not */
+        text[i] = i % 2 ? '/' : '.';
+    assert_int_equal(base_publish_check(text, &err), RTX_LIMIT);
+    memset(text, 'n', sizeof text - 1);
+    assert_int_equal(base_publish_check(text, &err), RTX_LIMIT);
+    assert_int_equal(base_publish(text, NULL, 0, &err), RTX_LIMIT);
+}
+
 /* A file size limit stops the write half way, as a full disk would. */
 static void test_publish_on_full_disk_leaves_nothing(void **state)
 {
@@ -215,6 +263,8 @@ int main(void)
         cmocka_unit_test(test_read_file),
         cmocka_unit_test(test_read_stdin),
         cmocka_unit_test(test_publish),
+        cmocka_unit_test(test_publish_behind_links),
+        cmocka_unit_test(test_publish_check),
         cmocka_unit_test(test_publish_on_full_disk_leaves_nothing),
         cmocka_unit_test(test_publish_survives_failed_allocations),
         cmocka_unit_test(test_mkdirs),
