@@ -177,6 +177,8 @@ static bool parse_quoted(parser *s, base_buf *out)
 static fmt_dim symbol(parser *s, const char *name, size_t len)
 {
     uint32_t sym = fmt_sym_find(s->p, name, len);
+    if (sym == UINT32_MAX && !base_utf8_ok(name, len))
+        return stop(s);
     if (sym == UINT32_MAX) {
         AUTO_BUF base_buf copy;
         base_buf_init(&copy, BASE_TAG_FORMAT, 4096);
@@ -336,8 +338,9 @@ static bool read_syms(base_reader *r, fmt_dims *p)
         fmt_dim bound = (fmt_dim)base_reader_u32(r);
         uint32_t len = base_reader_u32(r);
         const uint8_t *name = r->failed || len > 4096 ? NULL : base_reader_bytes(r, len);
-        if (!name || !base_reader_bytes(r, (0u - len) & 3) || memchr(name, 0, len) || lo < 0 ||
-            hi < lo || hi > FMT_DIM_LIMIT || fmt_sym_find(p, (const char *)name, len) != UINT32_MAX)
+        if (!name || !base_reader_bytes(r, (0u - len) & 3) || memchr(name, 0, len) ||
+            !base_utf8_ok((const char *)name, len) || lo < 0 || hi < lo || hi > FMT_DIM_LIMIT ||
+            fmt_sym_find(p, (const char *)name, len) != UINT32_MAX)
             return false;
         char text[4097];
         memcpy(text, name, len);

@@ -30,6 +30,9 @@ static rtx_status check_ports(const fmt_plan *p, const char *what, const fmt_por
         const fmt_port *port = &ports[i];
         if (!str_ok(p, port->name) || port->name == 0)
             return BAD("%s %u has no name", what, i);
+        const char *name = fmt_str_get(p, port->name);
+        if (!base_utf8_ok(name, strlen(name)))
+            return BAD("the name of %s %u is not UTF-8", what, i);
         if (!dtype_ok(port->dtype) || port->dtype > FMT_F64)
             return BAD("%s %u has element type %u", what, i, port->dtype);
         if (port->rank > FMT_RANK_MAX)
@@ -40,8 +43,8 @@ static rtx_status check_ports(const fmt_plan *p, const char *what, const fmt_por
                 return BAD("%s %u has a bad dimension %d", what, i, d);
         }
         for (uint32_t j = 0; j < i; j++) {
-            if (strcmp(fmt_str_get(p, ports[j].name), fmt_str_get(p, port->name)) == 0)
-                return BAD("%s name '%s' occurs twice", what, fmt_str_get(p, port->name));
+            if (strcmp(fmt_str_get(p, ports[j].name), name) == 0)
+                return BAD("%s name '%s' occurs twice", what, name);
         }
     }
     return RTX_OK;

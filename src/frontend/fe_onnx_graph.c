@@ -4,6 +4,7 @@
 /* ---- names ---- */
 
 static const uint8_t no_name[1];
+enum { LABEL_MAX = 200 }; /* bytes of a node's name that the graph keeps */
 
 static rtx_status names_grow(base_arena *a, fe_names *t)
 {
@@ -67,6 +68,7 @@ void fe_report(fe_imp *m, const char *fmt, ...)
     base_buf_printf(&m->report, "%sUNSUPPORTED: %s", m->report.len ? "\n" : "", line);
 }
 
+static bool utf8_ok(fe_span s) { return base_utf8_ok((const char *)s.at, s.len); }
 static bool default_domain(fe_span d) { return d.len == 0 || fe_span_is(d, "ai.onnx"); }
 
 rtx_status fe_opset_of(fe_imp *m, const fe_list *opsets, const char *what, int64_t *out,
@@ -431,12 +433,23 @@ static rtx_status run_node(fe_imp *m, fe_scope *s, const fe_pb_node *pb, rtx_err
     TRY(read_operands(m, s, pb, &n, &lost, err));
     const fe_pb_function *f = find_function(m, pb);
     const char *label;
-    TRY_ALLOC(label = base_arena_strn(&m->arena, (const char *)pb->name.at, MIN(pb->name.len, 200)),
-              err);
+    size_t cut = MIN(pb->name.len, LABEL_MAX);
+    while (cut > 0 && cut < pb->name.len && (pb->name.at[cut] & 0xc0) == 0x80)
+        cut--; /* not inside a character */
+    TRY_ALLOC(label = base_arena_strn(&m->arena, (const char *)pb->name.at, cut), err);
     m->g->current_name = label;
     rtx_status st = f ? inline_call(m, &n, f, err) : run_op(m, &n, pb, lost, err);
     m->g->current_name = NULL;
     return st;
+}
+
+/* Names of nodes, and of values they stand in for, go into reports and bundles. */
+static bool names_ok(const fe_pb_node *pb)
+{
+    bool ok = utf8_ok(pb->name) && utf8_ok(pb->op);
+    for (size_t k = 0; k < pb->outputs.n; k++)
+        ok &= utf8_ok(pb->outputs.at[k]);
+    return ok;
 }
 
 rtx_status fe_import_nodes(fe_imp *m, fe_scope *s, const fe_list *nodes, rtx_err *err)
@@ -449,6 +462,8 @@ rtx_status fe_import_nodes(fe_imp *m, fe_scope *s, const fe_list *nodes, rtx_err
     for (uint32_t i = 0; i < b.n; i++) {
         fe_pb_node *pb = &b.node[i];
         TRY(fe_read_node(nodes->at[i], &m->arena, pb, err));
+        if (!names_ok(pb))
+            return FAIL(err, INVALID, "a name in node %u of the model is not UTF-8" FE_ADVICE, i);
         if (pb->name.len == 0) /* names are optional; messages want one */
             pb->name = pb->outputs.n && pb->outputs.at[0].len ? pb->outputs.at[0] : pb->op;
         if (pb->inputs.n > FE_IN_MAX || pb->op.len == 0)

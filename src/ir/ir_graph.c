@@ -367,6 +367,8 @@ static bool clean_type(ir_graph *g, const char *what, const ir_type *t, ir_type 
 static bool add_port(ir_graph *g, ir_port **ports, uint32_t *n, uint32_t *cap, const char *what,
                      const char *name, ir_id id)
 {
+    if (!base_utf8_ok(name, strlen(name)))
+        return ir_bad(g, RTX_INVALID, "the name of %s %u is not UTF-8", what, *n), false;
     for (uint32_t i = 0; i < *n; i++)
         if (strcmp((*ports)[i].name, name) == 0)
             return ir_bad(g, RTX_INVALID, "two %ss named '%s'", what, name), false;

@@ -33,6 +33,26 @@ def bad(model, *words, kind=Bad):
         assert word in str(caught.value)
 
 
+# ---- names are UTF-8 ----
+
+@pytest.mark.parametrize("name,words", [
+    ("INPUT", "the name of input 0 is not UTF-8"), ("INITIAL", "the name of output 1 is not UTF-8"),
+    ("VALUE", "a name in node 0 of the model is not UTF-8"), ("NODE", "a name in node 1 of the model is not UTF-8")])
+def test_names_are_utf8(name, words):
+    bad(strange(name), words)
+
+
+def test_labels_of_sizes_lend_their_letters():
+    np.testing.assert_array_equal(evaluate(strange("SIZE"), {"INPUT": X})[0], X)
+
+
+def strange(name):
+    """A model in which the last letter of a name is no UTF-8."""
+    m = graph([N("Relu", ["INPUT"], ["VALUE"]), N("Relu", ["VALUE"], ["y"], name="NODE")], [tensor("INPUT", ["SIZE", 3])],
+              [untyped("y"), untyped("INITIAL")], [("INITIAL", X)])
+    return m.SerializeToString().replace(name.encode(), name[:-1].encode() + b"\xe9")
+
+
 # ---- sizes without a number ----
 
 @pytest.mark.parametrize("names,sizes", [

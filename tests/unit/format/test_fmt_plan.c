@@ -200,6 +200,7 @@ static void test_lies(void **state)
     LIE(p->inputs[0].name = 0, "input 0 has no name");
     LIE(p->inputs[1].name = p->inputs[0].name, "occurs twice");
     LIE(p->inputs[0].name = 1 << 30, "input 0 has no name");
+    LIE(p->outputs[1].name = fmt_plan_str(p, "caf\xe9"), "the name of output 1 is not UTF-8");
     LIE(p->outputs[0].dtype = FMT_STRING, "output 0 has element type");
     LIE(p->outputs[0].rank = 9, "output 0 has rank 9");
     LIE(p->outputs[0].dim[1] = 1000, "bad dimension 1");
