@@ -27,7 +27,8 @@ typedef struct fe_options {
 /* Read an ONNX file. path_or_name may be "zoo:NAME[,key=value…]" or FILE.rtx, the text form of ir.h, symbols as
  * written. UNSUPPORTED lists every unsupported node at once: "UNSUPPORTED: op, opset, reason (node 'name')" lines. opt NULL = none.
  * An operand that a shape depends on is reported with " bind=NAME" for every graph input that must be bound for it: call
- * again with those in opt->binds. A bound input is a constant and no longer an input of the graph. */
+ * again with those in opt->binds. A bound input is a constant and no longer an input of the graph; a bind that names no input is
+ * INVALID. Only ONNX models take binds. */
 RTX_MUST_CHECK rtx_status fe_open(const char *path_or_name, const fe_options *opt, fe_model **out,
                                   rtx_err *err);
 /* The same from memory (borrowed while the model lives); folder NULL = external data refused. */

@@ -281,6 +281,19 @@ static const fe_bind *find_bind(const fe_options *opt, fe_span name)
     return NULL;
 }
 
+/* A bind that nothing takes is a slip of the pen. Names hold inputs and initializers so far. */
+static rtx_status check_binds(const fe_options *opt, const fe_scope *s, rtx_err *err)
+{
+    for (size_t i = 0; opt && i < opt->n_binds; i++) {
+        const char *name = opt->binds[i].name;
+        fe_val **v = fe_name_find(&s->names, (fe_span){(const uint8_t *)name, strlen(name)});
+        if (v == NULL || (*v)->tensor.at)
+            return FAIL(err, INVALID, "binds names '%s', which is %s", name,
+                        v ? "an initializer: the model holds its value" : "no input of the model");
+    }
+    return RTX_OK;
+}
+
 static rtx_status import_input(fe_imp *m, fe_scope *s, fe_span message, rtx_err *err)
 {
     fe_pb_value pv;
@@ -425,6 +438,7 @@ static rtx_status import_graph(fe_imp *m, fe_span file, rtx_err *err)
     TRY(name_sizes(m, &s, &graph.inputs, err));
     for (size_t i = 0; i < graph.inputs.n; i++)
         TRY(import_input(m, &s, graph.inputs.at[i], err));
+    TRY(check_binds(m->opt, &s, err));
     TRY(fe_import_nodes(m, &s, &graph.nodes, err));
     if (m->n_refused)
         return refuse_all(m, err);
@@ -513,11 +527,16 @@ static bool is_text(const char *path)
 
 static rtx_status open_into(fe_model *m, const char *path, const fe_options *opt, rtx_err *err)
 {
-    if (strncmp(path, "zoo:", 4) == 0)
+    bool zoo = strncmp(path, "zoo:", 4) == 0;
+    if (opt && opt->n_binds > 0 && (zoo || is_text(path)))
+        return FAIL(err, UNSUPPORTED,
+                    "UNSUPPORTED: binds of %s; they are for inputs of ONNX models%s", path,
+                    zoo ? "" : ": write a const instead");
+    if (zoo)
         return fe_zoo_build(path + 4, m->dims, &m->graph, err);
     TRY(base_map_open(path, &m->map, err));
     if (is_text(path))
-        return fe_text_read(m, opt, err);
+        return fe_text_read(m, err);
     open_folder(m, path);
     return import_all(m, (fe_span){m->map.data, m->map.bytes}, opt, err);
 }

@@ -192,7 +192,7 @@ RTX_MUST_CHECK rtx_status fe_value_of_data(fe_imp *m, const ir_type *type, const
 void fe_external_close(fe_model *model);
 
 /* ---- text of the IR (fe_text.c): the mapped file becomes the model's graph ---- */
-RTX_MUST_CHECK rtx_status fe_text_read(fe_model *m, const fe_options *opt, rtx_err *err);
+RTX_MUST_CHECK rtx_status fe_text_read(fe_model *m, rtx_err *err);
 
 /* ---- graph (fe_onnx_graph.c) ---- */
 /* The slot of a name, made if absent; NULL = out of memory. *out_found says which. */

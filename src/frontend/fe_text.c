@@ -1,12 +1,8 @@
 /* A graph in the text form of the IR (FILE.rtx) as a model: symbols and bounds as written, nothing inferred. */
 #include "fe_onnx.h"
 
-rtx_status fe_text_read(fe_model *m, const fe_options *opt, rtx_err *err)
+rtx_status fe_text_read(fe_model *m, rtx_err *err)
 {
-    if (opt != NULL && opt->n_binds > 0)
-        return FAIL(err, UNSUPPORTED,
-                    "UNSUPPORTED: binds of an IR text; write %s as a const instead",
-                    opt->binds[0].name);
     TRY(ir_parse((const char *)m->map.data, m->map.bytes, m->dims, &m->graph, err));
     return ir_verify(m->graph, err);
 }

@@ -288,6 +288,11 @@ def test_import_is_quick():
     assert not extra & {"json", "inspect", "subprocess", "onnx", "asyncio"}
 
 
+def compiles():
+    if not hasattr(rtx._native.lib, "rtx_compile"):
+        pytest.skip("a library that does not compile")
+
+
 def test_options_text():
     import json
 
@@ -326,6 +331,25 @@ def test_wrong_options():
         with pytest.raises(kind, match=text) as caught:
             rtx.compile("zoo:mlp", **options)
         assert isinstance(caught.value, rtx.Error) and caught.value.code == "INVALID"
+
+
+@pytest.mark.parametrize("name,words", [("nope", "binds names 'nope', which is no input"), ("w", "'w', which is an initializer")])
+def test_binds_that_nothing_takes(name, words, tmp_path):
+    compiles()
+    (tmp_path / "m.onnx").write_bytes(model(["x"]).SerializeToString())
+    with pytest.raises(ValueError, match=words):
+        rtx.compile(tmp_path / "m.onnx", binds={name: np.ones(1, np.float32)}, tune="off", cache=False, out=tmp_path / "m.rtxgc")
+    assert not (tmp_path / "m.rtxgc").exists()
+
+
+@pytest.mark.parametrize("source", ["zoo:mlp", "m.rtx"])
+def test_binds_are_for_onnx(source, tmp_path):
+    compiles()
+    if source != "zoo:mlp":
+        source = tmp_path / source
+        source.write_text('func @f(%0 "x": f32[4]) {\n  %1 = add %0 %0 : f32[4]\n  return %1 "y"\n}\n')
+    with pytest.raises(rtx.Unsupported, match="binds of .*; they are for inputs of ONNX models"):
+        rtx.compile(source, binds={"x": np.ones(4, np.float32)}, tune="off", cache=False, out=tmp_path / "m.rtxgc")
 
 
 def test_unsupported_text():
@@ -483,8 +507,7 @@ def test_backend_node():
     helper = pytest.importorskip("onnx").helper
     from rtx import backend
 
-    if not hasattr(rtx._native.lib, "rtx_compile"):
-        pytest.skip("a library that does not compile")
+    compiles()
     x = np.arange(6, dtype=np.float32).reshape(2, 3)
     y, = backend.run_node(helper.make_node("Add", ["a", "b"], ["c"]), [x, x], cache="")
     np.testing.assert_array_equal(y, 2 * x)

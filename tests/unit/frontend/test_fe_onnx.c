@@ -259,7 +259,13 @@ static void test_bind(void **state)
     assert_int_equal(fe_graph(out)->n_inputs, 1);
     assert_shape(out, "f32[2,6]");
     fe_close(out);
+    bind.name = "nope";
+    assert_int_equal(fe_open_bytes(b.data, b.len, NULL, &(fe_options){&bind, 1}, &out, &err),
+                     RTX_INVALID);
+    assert_non_null(strstr(err.text, "binds names 'nope', which is no input of the model"));
     base_buf_done(&b);
+    assert_int_equal(fe_open("zoo:mlp", &(fe_options){&bind, 1}, &out, &err), RTX_UNSUPPORTED);
+    assert_non_null(strstr(err.text, "binds of zoo:mlp"));
 }
 
 /* ---- refusals ---- */
