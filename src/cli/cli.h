@@ -129,6 +129,8 @@ RTX_MUST_CHECK rtx_status cli_sizes(cli_args *a, const char *option, const char 
         "isa", 0, CLI_CHOICE, false, "v2|v3|v4", "highest instruction level to tune for"             \
     }
 RTX_MUST_CHECK rtx_status cli_pipe_options(cli_args *a, pipe_options *out, rtx_err *err);
+/* --cache: NULL = the default, "" = none. */
+RTX_MUST_CHECK rtx_status cli_cache_dir(const cli_args *a, const char **out, rtx_err *err);
 
 RTX_MUST_CHECK rtx_status
 cli_host_isa(fmt_isa *out, rtx_err *err); /* level of this machine, lowered by RTX_ISA */
@@ -156,10 +158,12 @@ void cli_wrap_at(FILE *to, int column, int indent, const char *text);
 
 /* ---- files (cli_file.c) ---- */
 
+/* Bytes of a folder's path, the closing NUL among them; the tuner keeps no longer one of a cache. */
+enum { CLI_DIR_MAX = 512, CLI_CACHE_MAX = 400 };
 /* A private folder that disappears with cli_scratch_done; files in it are named by cli_scratch_path. */
 typedef struct cli_scratch {
-    char dir[512];
-    char path[8][640];
+    char dir[CLI_DIR_MAX];
+    char path[8][CLI_DIR_MAX + 128];
     int n;
 } cli_scratch;
 RTX_MUST_CHECK rtx_status cli_scratch_new(cli_scratch *s, rtx_err *err);

@@ -479,8 +479,18 @@ rtx_status cli_pipe_options(cli_args *a, pipe_options *o, rtx_err *err)
     o->isa = isa ? (fmt_isa)(isa[1] - '0') : (fmt_isa)0;
     o->budget_s = cli_seconds(a, "budget", 0);
     o->deterministic = cli_has(a, "deterministic");
-    o->cache = cli_text(a, "cache");
+    TRY(cli_cache_dir(a, &o->cache, err));
     o->progress = cli_progress;
+    return RTX_OK;
+}
+
+rtx_status cli_cache_dir(const cli_args *a, const char **out, rtx_err *err)
+{
+    const char *dir = cli_text(a, "cache");
+    if (dir && strlen(dir) >= CLI_CACHE_MAX)
+        return FAIL(err, LIMIT, "--cache names a folder of %zu bytes; at most %d are allowed",
+                    strlen(dir), CLI_CACHE_MAX - 1);
+    *out = dir;
     return RTX_OK;
 }
 

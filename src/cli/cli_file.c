@@ -7,7 +7,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 /* ---- scratch ---- */
@@ -15,7 +14,12 @@
 rtx_status cli_scratch_new(cli_scratch *s, rtx_err *err)
 {
     memset(s, 0, sizeof *s);
-    snprintf(s->dir, sizeof s->dir, "%.400s/rtx-XXXXXX", base_env(BASE_ENV_TMPDIR));
+    int n = snprintf(s->dir, sizeof s->dir, "%s/rtx-XXXXXX", base_env(BASE_ENV_TMPDIR));
+    if (n < 0 || (size_t)n >= sizeof s->dir) {
+        s->dir[0] = '\0';
+        return FAIL(err, LIMIT, "TMPDIR has %zu bytes; set it to a folder of at most %zu",
+                    strlen(base_env(BASE_ENV_TMPDIR)), sizeof s->dir - sizeof "/rtx-XXXXXX");
+    }
     if (mkdtemp(s->dir) == NULL) {
         int e = errno;
         s->dir[0] = '\0';
@@ -48,7 +52,7 @@ void cli_scratch_done(cli_scratch *s)
 
 #define STDIN_MOST ((size_t)4 << 30)
 
-static char spooled[640]; /* where standard input lies, for messages */
+static char spooled[CLI_DIR_MAX + 128]; /* where standard input lies, for messages */
 
 const char *cli_stdin_name(const char **text)
 {
@@ -128,22 +132,11 @@ rtx_status cli_bundle_file(const char **path, cli_scratch *s, rtx_err *err)
 
 rtx_status cli_check_out(const char *path, rtx_err *err)
 {
-    struct stat st;
     if (strcmp(path, "-") == 0)
         return RTX_OK;
-    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode))
-        return FAIL(err, INVALID, "%s: exists and is not a regular file", path);
-    const char *slash = strrchr(path, '/');
-    char folder[1024] = ".";
-    if (slash != NULL)
-        snprintf(folder, sizeof folder, "%.*s", (int)(slash - path) + 1, path);
-    if (access(folder, W_OK | X_OK) == 0)
-        return RTX_OK;
-    int e = errno;
-    if (e == ENOENT || e == ENOTDIR)
-        return FAIL(err, NOT_FOUND, "%s: cannot make a file in folder %s: %s", path, folder,
-                    strerror(e));
-    return FAIL(err, IO, "%s: cannot make a file in folder %s: %s", path, folder, strerror(e));
+    if (*path == '\0')
+        return cli_usage(err, "the output's name is empty; name a file, or - for standard output");
+    return base_publish_check(path, err);
 }
 
 rtx_status cli_check_binary(const cli_args *a, const char *path, rtx_err *err)

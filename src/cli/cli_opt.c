@@ -106,6 +106,8 @@ rtx_status cli_opt(cli_args *a, rtx_err *err)
     size_t len;
     char name[128];
     TRY(check_names(a, err));
+    const char *to = cli_text(a, "out") ? cli_text(a, "out") : "-";
+    TRY(cli_check_out(to, err));
     TRY(base_read_file(a->pos[0], (size_t)1 << 30, &text, &len, err));
     func_name(text, name, sizeof name);
     fmt_dims *dims = fmt_dims_new();

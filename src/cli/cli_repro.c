@@ -90,16 +90,19 @@ static rtx_status try_it(const cli_args *a, const tun_repro *r, tun_verdict *v, 
 
 rtx_status cli_repro(cli_args *a, rtx_err *err)
 {
-    char path[1024];
+    char found[CLI_CACHE_MAX + 200];
+    const char *path = a->pos[0], *cache;
     static tun_repro r;
     tun_verdict v = {0};
     rtx_err why = {0};
-    snprintf(path, sizeof path, "%s", a->pos[0]);
-    bool in_cache = is_cache_name(a->pos[0]);
-    if (in_cache && cli_text(a, "cache") && *cli_text(a, "cache") == '\0')
+    TRY(cli_cache_dir(a, &cache, err));
+    bool in_cache = is_cache_name(path);
+    if (in_cache && cache && *cache == '\0')
         return cli_usage(err, "--cache '' means no cache; name the folder in which to look");
-    if (in_cache)
-        TRY(tun_repro_path(cli_text(a, "cache"), a->pos[0], path, sizeof path, err));
+    if (in_cache) {
+        TRY(tun_repro_path(cache, path, found, sizeof found, err));
+        path = found;
+    }
     rtx_status s = read_repro(path, &r, &why);
     bool parsed = s == RTX_OK;
     if (parsed)

@@ -294,6 +294,10 @@ rtx_status cli_run(cli_args *a, rtx_err *err)
         return cli_usage(err, "--repeat wants a count from 1 to 100000000");
     if (j.threads > BASE_POOL_MAX || (cli_has(a, "threads") && j.threads < 1))
         return cli_usage(err, "--threads wants a count from 1 to %d", BASE_POOL_MAX);
+    const char *dir = cli_text(a, "output");
+    if (dir && strcmp(dir, "-") == 0)
+        return cli_usage(err, "--output wants a folder, as outputs may be several; ./- is a folder "
+                              "of that name");
     TRY(open_program(a->pos[0], &j, err));
     j.n_in = rtx_program_input_count(j.program);
     j.n_out = rtx_program_output_count(j.program);

@@ -460,12 +460,14 @@ static json_t *env_json(void)
 rtx_status cli_info(cli_args *a, rtx_err *err)
 {
     const dev_cpu *cpu = dev_cpu_get();
+    const char *dir;
     char cc[256] = "";
     rtx_err why = {0};
     tun_cache_stat cache = {0};
     fmt_isa isa;
     bool have_cc = tun_have_compiler(cc, sizeof cc, &why);
-    rtx_status cs = tun_cache_stat_get(cli_text(a, "cache"), &cache, NULL);
+    TRY(cli_cache_dir(a, &dir, err));
+    rtx_status cs = tun_cache_stat_get(dir, &cache, NULL);
     TRY(dev_isa_allowed(&isa, err));
     struct utsname u = {0};
     uname(&u);

@@ -102,8 +102,9 @@ static rtx_status verify(const cli_args *a, const char *dir, rtx_err *err)
 
 rtx_status cli_cache(cli_args *a, rtx_err *err)
 {
-    const char *what = a->pos[0], *dir = cli_text(a, "cache");
+    const char *what = a->pos[0], *dir;
     tun_cache_stat st = {0};
+    TRY(cli_cache_dir(a, &dir, err));
     if (dir != NULL && *dir == '\0')
         return cli_usage(err, "--cache '' means no cache, so there is nothing to do; name a folder "
                               "or leave it away");
@@ -122,13 +123,14 @@ rtx_status cli_cache(cli_args *a, rtx_err *err)
 
 rtx_status cli_profile(cli_args *a, rtx_err *err)
 {
-    const char *device = cli_text(a, "device");
+    const char *device = cli_text(a, "device"), *cache;
     char l1[16], l2[16], l3[16];
     tun_hw hw;
     if (device && strcmp(device, "cpu") != 0)
         return FAIL(err, UNSUPPORTED, "UNSUPPORTED: device %.40s: this version knows cpu only",
                     device);
-    TRY(tun_profile(cli_text(a, "cache"), cli_has(a, "redo"), &hw, err));
+    TRY(cli_cache_dir(a, &cache, err));
+    TRY(tun_profile(cache, cli_has(a, "redo"), &hw, err));
     if (a->json) {
         AUTO_BUF base_buf text;
         base_buf_init(&text, BASE_TAG_CLI, (size_t)1 << 20);

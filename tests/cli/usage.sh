@@ -18,6 +18,8 @@ try compile m.onnx --json=5
 try compile m.onnx -o
 try compile -
 try run x.rtxgc --repeat 0
+try run x.rtxgc --output -
+try compile m.onnx -o ''
 try tune x.rtxgc --tune off
 try cache shrink
 try cache gc --max-bytes lots
