@@ -120,7 +120,7 @@ RTX_MUST_CHECK rtx_status cli_sizes(cli_args *a, const char *option, const char 
          false,     "1,2", "thread counts to tune for (default: 1 and all CPUs)"},                   \
         {"precision", 0, CLI_TEXT, false, "fp32", "arithmetic; only fp32 in this version"},          \
         {"tune", 0, CLI_CHOICE, false, tuning, "how much to measure (default quick)"},               \
-        {"budget", 0, CLI_SECONDS, false, "SECONDS", "time for tuning (default 100 with quick)"},    \
+        {"budget", 0, CLI_SECONDS, false, "SECONDS", "time for tuning (default 90 with quick)"},     \
         {"deterministic", 0,    CLI_FLAG,                                                            \
          false,           NULL, "use only kernels whose results repeat bit for bit"},                \
         {"cache", 0,     CLI_TEXT,                                                                   \

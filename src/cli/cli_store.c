@@ -6,10 +6,10 @@ const char cli_cache_usage[] = "stat|verify|gc [--cache DIR] [--max-bytes N]";
 const char cli_cache_text[] =
     "stat    entries and bytes\n"
     "verify  read every entry and check its hash; exit 1 if one is damaged\n"
-    "gc      delete the least recently used entries beyond --max-bytes\n";
+    "gc      delete the oldest entries beyond --max-bytes\n";
 const cli_option cli_cache_options[] = {
     {"cache", 0, CLI_TEXT, false, "DIR", "the cache (default: `rtx info` shows it)"},
-    {"max-bytes", 0, CLI_BYTES, false, "N", "for gc: what may stay, such as 500M (default 1G)"},
+    {"max-bytes", 0, CLI_BYTES, false, "N", "for gc: what may stay, such as 500M (default 512M)"},
     {"remove", 0, CLI_FLAG, false, NULL, "for verify: delete damaged entries"},
 };
 const size_t cli_cache_n_options = COUNT_OF(cli_cache_options);
@@ -113,7 +113,8 @@ rtx_status cli_cache(cli_args *a, rtx_err *err)
     if (strcmp(what, "stat") == 0)
         TRY(tun_cache_stat_get(dir, &st, err));
     else if (strcmp(what, "gc") == 0)
-        TRY(tun_cache_gc(dir, MAX(cli_bytes(a, "max-bytes", (uint64_t)1 << 30), 1), &st, err));
+        TRY(tun_cache_gc(dir, cli_has(a, "max-bytes") ? MAX(cli_bytes(a, "max-bytes", 0), 1) : 0,
+                         &st, err)); /* 0 = the tuner's default */
     else
         return cli_usage(err, "rtx cache knows stat, verify and gc, not '%.60s'", what);
     return put_cache(a, &st, &(damaged){0}, err);
