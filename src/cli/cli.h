@@ -138,7 +138,10 @@ cli_host_isa(fmt_isa *out, rtx_err *err); /* level of this machine, lowered by R
 /* ---- output (cli_out.c) ---- */
 
 void cli_out_init(bool quiet);
-RTX_MUST_CHECK rtx_status cli_put_json(json_t *taken, rtx_err *err); /* NULL = NOMEM */
+/* Bytes of the user or of a file as a JSON string: what is no UTF-8 becomes U+FFFD. NULL = out of memory. */
+json_t *cli_json_text(const char *text);
+/* NULL = it could not be made: NOMEM where memory was wanted. */
+RTX_MUST_CHECK rtx_status cli_put_json(json_t *taken, rtx_err *err);
 /* The same to a file, published atomically; "-" = stdout. */
 RTX_MUST_CHECK rtx_status cli_write_json(json_t *taken, const char *path, rtx_err *err);
 RTX_MUST_CHECK rtx_status cli_write_file(const char *path, const void *data, size_t bytes,
@@ -152,6 +155,9 @@ void cli_log(void *user, int level, const char *line); /* for rtx_log_to */
 void cli_warnings(json_t *into); /* the log's warnings go there too; NULL = no longer */
 void cli_error(const rtx_err *e, const char *command);
 const char *cli_human(double bytes, char out[16]); /* "91.2 MB" */
+/* A name out of a file, padded to width: control bytes become spaces, as in errors. */
+void cli_put_name(const char *name, int width);
+void cli_make_printable(json_t *v); /* the same for all texts inside, keys left out */
 /* Text wrapped at 80 columns with a hanging indent; _at goes on where `column` characters of the line stand already. */
 void cli_wrap(FILE *to, int indent, const char *text);
 void cli_wrap_at(FILE *to, int column, int indent, const char *text);

@@ -368,9 +368,10 @@ static rtx_status bench_all(cli_args *a, bench *b, rtx_err *err)
                b->n_cases, (long long)b->pairs);
     if (!a->json)
         return RTX_OK;
-    json_t *all = json_pack("{s:s, s:s, s:i, s:I, s:f, s:O}", "model", a->pos[0], "rtx",
-                            rtx_version(), "threads", b->threads ? b->threads : base_cpu_count(),
-                            "pairs", (json_int_t)b->pairs, "load", b->load, "cases", b->rows);
+    json_t *all =
+        json_pack("{s:o, s:s, s:i, s:I, s:f, s:O}", "model", cli_json_text(a->pos[0]), "rtx",
+                  rtx_version(), "threads", b->threads ? b->threads : base_cpu_count(), "pairs",
+                  (json_int_t)b->pairs, "load", b->load, "cases", b->rows);
     if (all && !b->alone)
         json_object_set_new(all, "geometric_mean", json_real(mean));
     return cli_write_json(all, file ? file : "-", err);

@@ -270,8 +270,9 @@ static json_t *rows_json(const row *rows, uint32_t n)
     for (uint32_t i = 0; i < n; i++) {
         json_t *e = isfinite(rows[i].error) ? json_real(rows[i].error)
                                             : json_string("inf"); /* JSON has no infinity */
-        json_array_append_new(all, json_pack("{s:s, s:s, s:o, s:f}", "name", rows[i].name, "op",
-                                             rows[i].op, "error", e, "norm", rows[i].norm));
+        json_array_append_new(all,
+                              json_pack("{s:o, s:s, s:o, s:f}", "name", cli_json_text(rows[i].name),
+                                        "op", rows[i].op, "error", e, "norm", rows[i].norm));
     }
     return all;
 }
@@ -279,8 +280,11 @@ static json_t *rows_json(const row *rows, uint32_t n)
 static void print_rows(const char *title, const row *rows, uint32_t n)
 {
     printf("%s\n", title);
-    for (uint32_t i = 0; i < n; i++)
-        printf("  %9.2e  %-16s %s\n", rows[i].error, rows[i].op, rows[i].name);
+    for (uint32_t i = 0; i < n; i++) {
+        printf("  %9.2e  %-16s ", rows[i].error, rows[i].op);
+        cli_put_name(rows[i].name, 0);
+        puts("");
+    }
 }
 
 /* Nodes run unfused, by precompiled kernels, from the model: they cannot show what only the bundle does. */

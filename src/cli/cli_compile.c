@@ -102,7 +102,7 @@ static rtx_status put_report(cli_args *a, json_t *report, const char *out, const
     if (s == RTX_OK && to_stdout)
         s = cli_write_file("-", map.data, map.bytes, err);
     json_object_set_new(report, "file_bytes", json_integer((json_int_t)map.bytes));
-    json_object_set_new(report, "out", json_string(out));
+    json_object_set_new(report, "out", cli_json_text(out));
     base_map_close(&map);
     if (s == RTX_OK && a->json)
         return cli_put_json(report, err);

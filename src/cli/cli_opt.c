@@ -123,7 +123,8 @@ rtx_status cli_opt(cli_args *a, rtx_err *err)
     TRY(s);
     TRY(base_buf_ok(&out, err));
     if (a->json)
-        return cli_write_json(json_pack("{s:s, s:s}", "func", name, "text", out.data),
-                              cli_text(a, "out") ? cli_text(a, "out") : "-", err);
-    return cli_write_file(cli_text(a, "out") ? cli_text(a, "out") : "-", out.data, out.len, err);
+        return cli_write_json(
+            json_pack("{s:o, s:o}", "func", cli_json_text(name), "text", cli_json_text(out.data)),
+            to, err);
+    return cli_write_file(to, out.data, out.len, err);
 }

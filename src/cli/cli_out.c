@@ -5,6 +5,7 @@
 #include "cli.h"
 #include <errno.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -97,7 +98,7 @@ void cli_log(void *user, int level, const char *line)
     (void)user;
     pthread_mutex_lock(&warnings.lock);
     if (level == 0 && warnings.into != NULL)
-        json_array_append_new(warnings.into, json_string(line));
+        json_array_append_new(warnings.into, cli_json_text(line));
     pthread_mutex_unlock(&warnings.lock);
     cli_progress_end();
     if (level == 0)
@@ -156,6 +157,31 @@ rtx_status cli_flush(rtx_err *err)
     return RTX_OK;
 }
 
+static atomic_bool text_lost; /* memory was wanted: what holds it is incomplete */
+
+static json_t *json_of(const char *text, size_t len)
+{
+    json_t *v = text ? json_stringn(text, len) : NULL;
+    if (v == NULL)
+        text_lost = true;
+    return v;
+}
+
+json_t *cli_json_text(const char *text)
+{
+    size_t left = strlen(text);
+    if (base_utf8_ok(text, left))
+        return json_of(text, left);
+    AUTO_BUF base_buf b;
+    base_buf_init(&b, BASE_TAG_CLI, SIZE_MAX);
+    for (size_t n; left > 0; text += n, left -= n) {
+        n = base_utf8_size(text, left);
+        base_buf_put(&b, n ? text : "\xef\xbf\xbd", n ? n : 3);
+        n = MAX(n, 1);
+    }
+    return json_of(b.failed ? NULL : b.data, b.len);
+}
+
 static int put_chunk(const char *data, size_t n, void *buf)
 {
     base_buf_put(buf, data, n);
@@ -166,8 +192,12 @@ rtx_status cli_write_json(json_t *taken, const char *path, rtx_err *err)
 {
     AUTO_BUF base_buf text;
     base_buf_init(&text, BASE_TAG_CLI, (size_t)1 << 30);
-    if (taken == NULL)
+    if (text_lost || (taken == NULL && errno == ENOMEM)) {
+        json_decref(taken);
         return FAIL(err, NOMEM, "out of memory");
+    }
+    if (taken == NULL)
+        return FAIL(err, INTERNAL, "the result cannot be made into JSON");
     int failed =
         json_dump_callback(taken, put_chunk, &text, JSON_INDENT(1) | JSON_REAL_PRECISION(9));
     json_decref(taken);
@@ -200,6 +230,24 @@ const char *cli_human(double bytes, char out[16])
     return out;
 }
 
+void cli_put_name(const char *name, int width)
+{
+    for (; *name; name++, width--)
+        fputc(base_printable(*name), stdout);
+    printf("%*s", MAX(width, 0), "");
+}
+
+void cli_make_printable(json_t *v)
+{
+    size_t i;
+    json_t *e;
+    const char *key;
+    if (json_is_string(v)) /* the bytes are v's own, and stay UTF-8 */
+        base_make_printable((char *)(uintptr_t)json_string_value(v));
+    json_array_foreach(v, i, e) cli_make_printable(e);
+    json_object_foreach(v, key, e) cli_make_printable(e);
+}
+
 void cli_wrap_at(FILE *to, int column, int indent, const char *text)
 {
     bool first = true;
@@ -212,7 +260,8 @@ void cli_wrap_at(FILE *to, int column, int indent, const char *text)
             fputc(' ', to);
             column++;
         }
-        fprintf(to, "%.*s", n, text);
+        for (int i = 0; i < n; i++)
+            fputc(base_printable(text[i]), to);
         column += n;
         text += n;
         text += strspn(text, " ");

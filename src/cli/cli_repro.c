@@ -45,10 +45,10 @@ static rtx_status show(const cli_args *a, const tun_repro *r, const tun_verdict 
     const char *text = params_of(r, &params), *word = v->why.code ? "rejected" : "accepted";
     TRY(base_buf_ok(&params, err));
     if (a->json)
-        return cli_put_json(json_pack("{s:s, s:s, s:s, s:s, s:f, s:f, s:s}", "template",
+        return cli_put_json(json_pack("{s:s, s:s, s:s, s:o, s:f, s:f, s:o}", "template",
                                       r->variant.templ->name, "params", text, "verdict", word,
-                                      "reason", v->why.text, "error", v->error, "ns", v->ns,
-                                      "expect", r->expect),
+                                      "reason", cli_json_text(v->why.text), "error", v->error, "ns",
+                                      v->ns, "expect", cli_json_text(r->expect)),
                             err);
     printf("%s%s%s: %s", r->variant.templ->name, *text ? " " : "", text, word);
     if (v->why.code)
@@ -64,10 +64,11 @@ static rtx_status print_source(const cli_args *a, const tun_repro *r, rtx_err *e
     const char *with = params_of(r, &params);
     base_buf_init(&text, BASE_TAG_CLI, (size_t)1 << 26);
     TRY(tun_repro_source(r, &text, err));
+    TRY(base_buf_ok(&text, err));
     TRY(base_buf_ok(&params, err));
     if (a->json)
-        return cli_put_json(json_pack("{s:s, s:s, s:s%}", "template", r->variant.templ->name,
-                                      "params", with, "source", text.data, text.len),
+        return cli_put_json(json_pack("{s:s, s:s, s:o}", "template", r->variant.templ->name,
+                                      "params", with, "source", cli_json_text(text.data)),
                             err);
     return cli_write_file("-", text.data, text.len, err);
 }

@@ -34,16 +34,17 @@ static json_t *port_json(const rtx_port *p)
     json_t *shape = json_array(), *bounds = json_array();
     for (int k = 0; k < p->rank; k++) {
         json_array_append_new(shape, p->dim[k] >= 0 ? json_integer(p->dim[k])
-                                                    : json_string(p->dim_name[k]));
+                                                    : cli_json_text(p->dim_name[k]));
         json_array_append_new(bounds,
                               json_pack("[I, I]", (json_int_t)p->lo[k], (json_int_t)p->hi[k]));
     }
-    return json_pack("{s:s, s:s, s:o, s:o}", "name", p->name, "dtype",
+    return json_pack("{s:o, s:s, s:o, s:o}", "name", cli_json_text(p->name), "dtype",
                      fmt_dtype_name((fmt_dtype)p->dtype), "shape", shape, "bounds", bounds);
 }
 
 static void port_print(const rtx_port *p, base_buf *b)
 {
+    size_t from = b->len;
     base_buf_printf(b, "  %-24s %s[", p->name, fmt_dtype_name((fmt_dtype)p->dtype));
     for (int k = 0; k < p->rank; k++)
         if (p->dim[k] >= 0)
@@ -62,6 +63,8 @@ static void port_print(const rtx_port *p, base_buf *b)
                             (long long)p->hi[k]);
         sep = ", ";
     }
+    if (b->data)
+        base_make_printable(b->data + from);
     base_buf_puts(b, "\n");
 }
 
@@ -237,14 +240,15 @@ static rtx_status write_outputs(const cli_args *a, const job *j, json_t *list, r
         json_t *shape = json_array();
         for (int k = 0; k < t->rank; k++)
             json_array_append_new(shape, json_integer(t->dim[k]));
-        json_t *o = json_pack("{s:s, s:s, s:o}", "name", p.name, "dtype",
+        json_t *o = json_pack("{s:o, s:s, s:o}", "name", cli_json_text(p.name), "dtype",
                               fmt_dtype_name((fmt_dtype)t->dtype), "shape", shape);
         if (dir && o)
-            json_object_set_new(o, "file", json_string(path));
+            json_object_set_new(o, "file", cli_json_text(path));
         json_array_append_new(list, o);
         if (a->json)
             continue;
-        printf("%-24s %s[", p.name, fmt_dtype_name((fmt_dtype)t->dtype));
+        cli_put_name(p.name, 24);
+        printf(" %s[", fmt_dtype_name((fmt_dtype)t->dtype));
         for (int k = 0; k < t->rank; k++)
             printf("%s%lld", k ? ", " : "", (long long)t->dim[k]);
         printf("]%s%s\n", dir ? "  -> " : "", path);

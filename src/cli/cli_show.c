@@ -35,6 +35,12 @@ const cli_option cli_info_options[] = {
 };
 const size_t cli_info_n_options = COUNT_OF(cli_info_options);
 
+static const char *text_of(const json_t *o, const char *key)
+{
+    const char *t = json_string_value(json_object_get(o, key));
+    return t ? t : "";
+}
+
 /* ---- inspect ---- */
 
 static const char *const section_name[FMT_SEC_COUNT] = {
@@ -98,13 +104,14 @@ static json_t *kernels_json(const shown *s)
         if (k->isa != s->isa)
             continue;
         json_array_append_new(
-            all,
-            json_pack("{s:s, s:s, s:s, s:s, s:s, s:I, s:s}", "name", fmt_str_get(p, k->name),
-                      "template", fmt_str_get(p, k->templ), "params", fmt_str_get(p, k->params),
-                      "origin", k->origin == FMT_TUNED ? "tuned" : "precompiled", "isa",
-                      dev_isa_name(k->isa), "code_bytes", (json_int_t)k->code_bytes, "fit",
-                      i < s->verdict.n_kernels ? run_fit_name((run_fit)s->verdict.kernel[i])
-                                               : "exact"));
+            all, json_pack("{s:o, s:o, s:o, s:s, s:s, s:I, s:s}", "name",
+                           cli_json_text(fmt_str_get(p, k->name)), "template",
+                           cli_json_text(fmt_str_get(p, k->templ)), "params",
+                           cli_json_text(fmt_str_get(p, k->params)), "origin",
+                           k->origin == FMT_TUNED ? "tuned" : "precompiled", "isa",
+                           dev_isa_name(k->isa), "code_bytes", (json_int_t)k->code_bytes, "fit",
+                           i < s->verdict.n_kernels ? run_fit_name((run_fit)s->verdict.kernel[i])
+                                                    : "exact"));
     }
     return all;
 }
@@ -169,8 +176,7 @@ static void print_ports(const shown *s, const char *key)
     json_array_foreach(json_object_get(s->manifest, key), i, port)
     {
         size_t k;
-        printf("  %-24s %s[", json_string_value(json_object_get(port, "name")),
-               json_string_value(json_object_get(port, "dtype")));
+        printf("  %-24s %s[", text_of(port, "name"), text_of(port, "dtype"));
         json_array_foreach(json_object_get(port, "shape"), k, dim)
         {
             if (json_is_integer(dim))
@@ -192,8 +198,9 @@ static void print_kernels(const shown *s)
         char size[16];
         if (k->isa != s->isa)
             continue;
-        printf("  %-44s %-12s %9s%s%s\n", fmt_str_get(p, k->name),
-               k->origin == FMT_TUNED ? "tuned" : "precompiled",
+        printf("  ");
+        cli_put_name(fmt_str_get(p, k->name), 44);
+        printf(" %-12s %9s%s%s\n", k->origin == FMT_TUNED ? "tuned" : "precompiled",
                cli_human((double)k->code_bytes, size),
                i < s->verdict.n_kernels && s->verdict.kernel[i] > RUN_SUPERSET ? "  " : "",
                i < s->verdict.n_kernels && s->verdict.kernel[i] > RUN_SUPERSET
@@ -207,11 +214,11 @@ static void print_kernels(const shown *s)
 static void inspect_text(const char *path, const shown *s)
 {
     char size[16];
-    const char *tuned_for = json_string_value(json_object_get(s->manifest, "tuned_for"));
+    cli_make_printable(s->manifest);
+    const char *tuned_for = text_of(s->manifest, "tuned_for");
     printf("%s: %s, made by rtx %s\n", path, cli_human((double)s->bundle.map.bytes, size),
-           json_string_value(json_object_get(s->manifest, "rtx")));
-    printf("tuned: %s%s%s\n", json_string_value(json_object_get(s->manifest, "tune")),
-           tuned_for && *tuned_for ? ", on " : "", tuned_for ? tuned_for : "");
+           text_of(s->manifest, "rtx"));
+    printf("tuned: %s%s%s\n", text_of(s->manifest, "tune"), *tuned_for ? ", on " : "", tuned_for);
     printf("here: %s, %s\n", run_fit_name(s->verdict.worst), run_fit_action(s->verdict.worst));
     for (uint32_t i = 0; i < s->verdict.n_checks; i++) {
         const run_check *c = &s->verdict.checks[i];
@@ -241,10 +248,12 @@ static rtx_status inspect_source(const cli_args *a, const shown *s, const char *
                         "kernel %.100s is precompiled; its text is %s in the source tree", name,
                         fmt_str_get(s->plan, k->templ));
         const char *text = fmt_str_get(s->plan, k->source);
-        return a->json ? cli_put_json(json_pack("{s:s, s:s, s:s, s:s}", "name", name, "template",
-                                                fmt_str_get(s->plan, k->templ), "params",
-                                                fmt_str_get(s->plan, k->params), "source", text),
-                                      err)
+        return a->json ? cli_put_json(
+                             json_pack("{s:o, s:o, s:o, s:o}", "name", cli_json_text(name),
+                                       "template", cli_json_text(fmt_str_get(s->plan, k->templ)),
+                                       "params", cli_json_text(fmt_str_get(s->plan, k->params)),
+                                       "source", cli_json_text(text)),
+                             err)
                        : cli_write_file("-", text, strlen(text), err);
     }
     return FAIL(err, NOT_FOUND, "the bundle has no kernel %.100s; `rtx inspect` lists them", name);
@@ -265,12 +274,6 @@ rtx_status cli_inspect(cli_args *a, rtx_err *err)
 }
 
 /* ---- explain ---- */
-
-static const char *text_of(const json_t *o, const char *key)
-{
-    const char *t = json_string_value(json_object_get(o, key));
-    return t ? t : "";
-}
 
 static void params_text(const json_t *v, base_buf *b)
 {
@@ -429,6 +432,7 @@ rtx_status cli_explain(cli_args *a, rtx_err *err)
                  "no kernel's name, step or template contains '%.100s'; `rtx inspect` lists them",
                  word);
     if (s != RTX_OK || !a->json) {
+        cli_make_printable(ev);
         json_array_foreach(s == RTX_OK ? kept : NULL, i, k) explain_one(k, cli_has(a, "all"));
         if (s == RTX_OK && word == NULL)
             explain_cut(json_object_get(ev, "fusion"));
@@ -449,9 +453,9 @@ static json_t *env_json(void)
     const base_env_row *rows = base_env_table(&n);
     json_t *all = json_array();
     for (size_t i = 0; i < n; i++)
-        json_array_append_new(all, json_pack("{s:s, s:s, s:b, s:s, s:b, s:s}", "name", rows[i].name,
-                                             "value", base_env((base_env_id)i), "set",
-                                             base_env_is_set((base_env_id)i), "default",
+        json_array_append_new(all, json_pack("{s:s, s:o, s:b, s:s, s:b, s:s}", "name", rows[i].name,
+                                             "value", cli_json_text(base_env((base_env_id)i)),
+                                             "set", base_env_is_set((base_env_id)i), "default",
                                              rows[i].default_text, "changes_code",
                                              rows[i].changes_code, "doc", rows[i].doc));
     return all;
@@ -473,11 +477,12 @@ rtx_status cli_info(cli_args *a, rtx_err *err)
     uname(&u);
     if (a->json)
         return cli_put_json(
-            json_pack("{s:s, s:s, s:s, s:s, s:i, s:[i, i, i], s:s, s:s, s:o}", "version",
+            json_pack("{s:s, s:s, s:s, s:o, s:i, s:[i, i, i], s:o, s:o, s:o}", "version",
                       rtx_version(), "isa", dev_isa_name(isa), "cpu_isa", dev_isa_name(cpu->isa),
-                      "cpu", cpu->name, "cores", base_cpu_count(), "cache_kib", (int)cpu->l1d_kib,
-                      (int)cpu->l2_kib, (int)cpu->l3_kib, "compiler", have_cc ? cc : "", "cache",
-                      cs == RTX_OK ? cache.path : "", "environment", env_json()),
+                      "cpu", cli_json_text(cpu->name), "cores", base_cpu_count(), "cache_kib",
+                      (int)cpu->l1d_kib, (int)cpu->l2_kib, (int)cpu->l3_kib, "compiler",
+                      cli_json_text(have_cc ? cc : ""), "cache",
+                      cli_json_text(cs == RTX_OK ? cache.path : ""), "environment", env_json()),
             err);
     printf("rtx       %s\n", rtx_version());
     printf("system    %s %s\n", u.sysname, u.release);

@@ -48,7 +48,7 @@ typedef struct damaged {
 static void note_damaged(void *ctx, const char *path, bool removed)
 {
     damaged *d = ctx;
-    json_array_append_new(d->paths, json_string(path));
+    json_array_append_new(d->paths, cli_json_text(path));
     d->left += !removed;
 }
 
@@ -66,9 +66,10 @@ static rtx_status put_cache(const cli_args *a, const tun_cache_stat *st, const d
 {
     char size[16];
     if (a->json)
-        return cli_put_json(json_pack("{s:s, s:I, s:I, s:I, s:O*}", "path", st->path, "entries",
-                                      (json_int_t)st->entries, "bytes", (json_int_t)st->bytes,
-                                      "bad", (json_int_t)st->bad, "damaged", d->paths),
+        return cli_put_json(json_pack("{s:o, s:I, s:I, s:I, s:O*}", "path", cli_json_text(st->path),
+                                      "entries", (json_int_t)st->entries, "bytes",
+                                      (json_int_t)st->bytes, "bad", (json_int_t)st->bad, "damaged",
+                                      d->paths),
                             err);
     printf("%s: %llu entries, %s", st->path, (unsigned long long)st->entries,
            cli_human((double)st->bytes, size));
@@ -236,8 +237,8 @@ static rtx_status zoo_export(cli_args *a, rtx_err *err)
     TRY(cli_write_file(out, file.data, file.len, err));
     char size[16];
     if (a->json)
-        return cli_put_json(json_pack("{s:s, s:s, s:I}", "model", name.data, "out", out, "bytes",
-                                      (json_int_t)file.len),
+        return cli_put_json(json_pack("{s:o, s:o, s:I}", "model", cli_json_text(name.data), "out",
+                                      cli_json_text(out), "bytes", (json_int_t)file.len),
                             err);
     fprintf(strcmp(out, "-") == 0 ? stderr : stdout, "%s: %s, %s\n", out, name.data,
             cli_human((double)file.len, size));

@@ -12,6 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 BUILD = Path(os.environ.get("RTX_BUILD", ROOT / "build"))
 FULL = "RTX_TEST_FULL" in os.environ
 SAMPLE = 25
+BAD = os.fsdecode(b"\xff")
 MODEL = "zoo:encoder,hidden=16,heads=2,ffn=32,layers=1"
 COMMANDS = {  # command: the file it makes
     "zoo export " + MODEL + " -o out.onnx": "out.onnx",
@@ -24,6 +25,7 @@ COMMANDS = {  # command: the file it makes
     "opt --pass=fold m.rtx": None,
     "cache stat --cache none": None,
     "info --json": None,
+    f"cache stat --cache c{BAD} --json": None,
 }
 
 
