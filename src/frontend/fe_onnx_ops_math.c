@@ -259,6 +259,8 @@ static void op_dropout(fe_node *n)
 /* x with `axis` moved to the end, by the permutation that is its own inverse. */
 static ir_id swap_last(fe_node *n, ir_id x, uint32_t axis)
 {
+    if (!fe_good(n))
+        return 0;
     uint32_t rank = ir_type_of(n->g, x)->rank;
     int64_t perm[FMT_RANK_MAX];
     for (uint32_t i = 0; i < rank; i++)

@@ -1,8 +1,11 @@
 """Models that are wrong, or that read wrong: what the importer tells apart, refuses and says (tests/tools/onnx_eval_main.c)."""
 
+import re
+import subprocess
+
 import numpy as np
 import pytest
-from test_onnx_import import Bad, N, Refused, evaluate, graph, helper, numpy_helper, onnx, tensor
+from test_onnx_import import ROOT, Bad, N, Refused, evaluate, graph, helper, numpy_helper, onnx, tensor, tool
 
 F, I = onnx.TensorProto.FLOAT, onnx.TensorProto.INT64
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
@@ -211,3 +214,55 @@ def test_sizes_that_differ_are_faults():
 ])
 def test_faults_name_the_node_and_what_to_do(nodes, words):
     bad(graph(nodes, [tensor("x", [2, 3])], [untyped("y")]), *words, "onnx.checker")
+
+
+# ---- every operator on every element type ----
+
+ROW = re.compile(r'\{"(\w+)", (\d+), (\d+), (\d+|UINT8_MAX|MANY), op_')
+ROWS = [r for f in sorted((ROOT / "src/frontend").glob("fe_onnx_ops_*.c")) for r in ROW.findall(f.read_text())]
+T = onnx.TensorProto
+TYPES = [T.FLOAT, T.FLOAT16, T.DOUBLE, T.INT64, T.INT32, T.BOOL, T.UINT8, T.STRING]
+ATTRS = {"Einsum": {"equation": "ij,ij->i"}, "Cast": {"to": F}, "Split": {"axis": 1},
+         "Constant": {"value": numpy_helper.from_array(X)}}
+OPERANDS = {  # behind the first one, where they say what shape comes out
+    "CumSum": [1], "Expand": [[2, 3]], "Gather": [[1]], "GatherElements": [[[1, 0, 1]]], "GatherND": [[[1, 0]]],
+    "Pad": [[0, 1, 0, 1]], "Reshape": [[3, -1]], "Slice": [[0, 1], [2, 3]], "Split": [[1, 2]], "Squeeze": [[0]],
+    "Tile": [[2, 1]], "TopK": [[2]], "Trilu": [1], "Unsqueeze": [[0]],
+    **{op: [[1]] for op, *_ in ROWS if op.startswith("Reduce")}}
+
+
+def small_model(op, n_in, t, opset, given, constant):
+    """One node with n_in operands of type t and shape [2,3], or those of the table behind the first one."""
+    data = [helper.make_tensor("x", t, [2, 3], [b"a"] * 6 if t == T.STRING else [1] * 6)]
+    data += [numpy_helper.from_array(np.array(v, np.int64), "") for v in given or []]
+    data += [helper.make_tensor("", t, [2, 3], data[0].string_data or [1] * 6) for _ in range(n_in - len(data))]
+    for i, x in enumerate(data[:n_in]):
+        x.name = f"x{i}"
+    from_file = data[0 if constant else 1:n_in] if given or constant else []
+    inputs = [value(x.name, x.data_type, ["n", 3]) for x in data[:n_in] if x not in from_file]
+    outs = ["y", "z"] if op in ("Split", "TopK", "Dropout") else ["y"]
+    m = graph([N(op, [x.name for x in data[:n_in]], outs, **ATTRS.get(op, {}))], inputs, [untyped(o) for o in outs], opset=opset)
+    m.graph.initializer.extend(from_file)
+    return m.SerializeToString()
+
+
+def small_models(op, since, fewest, most):
+    given, fewest = OPERANDS.get(op, []), int(fewest)
+    counts = {fewest, min(fewest + 1, int(most)) if most.isdigit() else 2, max(fewest, 1 + len(given))}
+    for opset in sorted({o for o in (7, 11, 13, 18) if o >= int(since)} | {max(7, int(since))}):
+        for t in TYPES:
+            for n_in in counts:
+                for constant in (False, True)[:1 + (opset >= 13)]:
+                    for g in ([], given) if given else ([],):
+                        yield small_model(op, n_in, t, opset, g, constant)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda r: r[0])
+def test_every_operator_answers(row, tmp_path):
+    """A graph or a reason, and no crash: builders that failed return 0, which handlers must not look into."""
+    for i, m in enumerate(dict.fromkeys(small_models(*row))):
+        path = tmp_path / f"{i}.onnx"
+        path.write_bytes(m)
+        r = subprocess.run([tool(), path, tmp_path, "--print"], capture_output=True, text=True, timeout=60)
+        answered = r.returncode == 0 or (r.returncode > 0 and r.stderr and "INTERNAL" not in r.stderr)
+        assert answered, f"{path}: {r.returncode} {r.stderr}"
