@@ -47,6 +47,20 @@ static bool make_cut(fmt_dims *d, fmt_dim n, fmt_dim start, fmt_dim end, int64_t
     return true;
 }
 
+/* The elements of a cut, all of them inside an axis of n entries. */
+static bool is_inside(const fmt_dims *d, const cut *c, uint32_t n, int64_t *out_start,
+                      int64_t *out_size)
+{
+    if (!fmt_dim_is_const(d, c->start, out_start) || !fmt_dim_is_const(d, c->size, out_size))
+        return false;
+    if (*out_size == 0)
+        return true;
+    if (*out_size < 0 || *out_size > n || *out_start < 0 || *out_start >= n)
+        return false;
+    int64_t last = *out_start + (*out_size - 1) * c->step;
+    return last >= 0 && last < n;
+}
+
 /* Emit the slice of one axis range per entry of cuts (one per axis), or pick from known contents. */
 static void set_slice(fe_node *n, uint32_t k, const cut *cuts)
 {
@@ -54,8 +68,7 @@ static void set_slice(fe_node *n, uint32_t k, const cut *cuts)
     uint32_t count;
     const fmt_dim *c = fe_content(n, 0, &count);
     int64_t start, size;
-    if (c && t.rank == 1 && fmt_dim_is_const(n->d, cuts[0].start, &start) &&
-        fmt_dim_is_const(n->d, cuts[0].size, &size) && size <= FE_CONTENT_MAX) {
+    if (c && t.rank == 1 && is_inside(n->d, &cuts[0], count, &start, &size)) {
         fmt_dim picked[FE_CONTENT_MAX];
         ir_type out = t;
         for (int64_t i = 0; i < size; i++)
@@ -188,10 +201,12 @@ static bool split_sizes(fe_node *n, fmt_dim whole, fmt_dim *sizes)
     if (count != n->n_out)
         fe_bad(n, "%u sizes for %u outputs", count, n->n_out);
     fmt_dim sum = fmt_dim_const(n->d, 0);
-    for (uint32_t i = 0; i < count; i++)
+    for (uint32_t i = 0; i < count && fe_good(n); i++) {
+        if (fmt_dim_is_const(n->d, sizes[i], &c) && (c < 0 || c >= FMT_DIM_LIMIT))
+            fe_bad(n, "part %u would have size %lld", i, (long long)c);
         sum = fmt_dim_add(n->d, sum, sizes[i]);
-    return fe_same_dim(n, sum, whole, "the sum of the sizes and the axis") &&
-           fe_check_sizes(n, sizes, MIN(count, FMT_RANK_MAX));
+    }
+    return fe_same_dim(n, sum, whole, "the sum of the sizes and the axis");
 }
 
 static void op_split(fe_node *n)

@@ -5,7 +5,7 @@ import subprocess
 
 import numpy as np
 import pytest
-from test_onnx_import import ROOT, Bad, N, Refused, evaluate, graph, helper, numpy_helper, onnx, tensor, tool
+from test_onnx_import import ROOT, Bad, N, Refused, evaluate, graph, helper, numpy_helper, onnx, runtime, tensor, tool
 
 F, I = onnx.TensorProto.FLOAT, onnx.TensorProto.INT64
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
@@ -214,6 +214,30 @@ def test_sizes_that_differ_are_faults():
 ])
 def test_faults_name_the_node_and_what_to_do(nodes, words):
     bad(graph(nodes, [tensor("x", [2, 3])], [untyped("y")]), *words, "onnx.checker")
+
+
+def ints(*v):
+    return np.array(v, np.int64)
+
+
+FAULTS = [  # node, shape of x, opset, initializers, words
+    (N("Split", ["w", "k"], [*"yabcdefgh"], axis=0), [1], 17, {"w": np.arange(12), "k": ints(*[64] * 8, -500)}, ["part 8", "-500"]),
+    (N("Split", ["x", "k"], ["y", "a"], axis=0), ["n"], 17, {"k": ints(-1, 4)}, ["part 0", "-1"]),
+    (N("Split", ["x", "k"], ["y", "a"], axis=0), [4], 17, {"k": ints(3, 2)}, ["5 and 4 differ"]),
+]
+
+
+@pytest.mark.parametrize("node,shape,opset,inits,words", FAULTS)
+def test_faults_that_onnx_runtime_rejects_too(node, shape, opset, inits, words):
+    x = {"x": np.ones([3 if s == "n" else s for s in shape], np.float32)}
+    outs = [value(o, I if "w" in node.input and node.op_type == "Split" else F) for o in node.output]
+    m = graph([node], [tensor("x", shape)], outs, inits.items(), opset=opset)
+    with pytest.raises(Exception, match="ONNXRuntimeError"):
+        runtime(m, x)
+    with pytest.raises(Bad, match="INVALID") as caught:
+        evaluate(m, x)
+    for word in ("node 'y'", *words):
+        assert word in str(caught.value)
 
 
 # ---- every operator on every element type ----
