@@ -448,6 +448,11 @@ static bool calc_const(ir_op op, int64_t a, int64_t b, int64_t *out)
     }
 }
 
+static bool is_test(ir_op op)
+{
+    return op == IR_eq || op == IR_ne || op == IR_lt || op == IR_le || op == IR_gt || op == IR_ge;
+}
+
 /* A comparison that has one answer for all sizes: 0, 1, or -1 for none. */
 static int compare(fmt_dims *d, ir_op op, fmt_dim a, fmt_dim b)
 {
@@ -500,6 +505,9 @@ static bool calc_symbolic(fmt_dims *d, ir_op op, fmt_dim a, fmt_dim b, fmt_dim *
     case IR_abs:
         *out = a;
         return alo >= 0;
+    case IR_sign:
+        *out = fmt_dim_const(d, alo > 0 ? 1 : -1);
+        return alo > 0 || ahi < 0;
     case IR_div: /* truncation is flooring only where nothing is negative */
         *out = alo >= 0 && blo > 0 ? fmt_dim_div(d, a, b) : FMT_DIM_BAD;
         return *out != FMT_DIM_BAD;
@@ -508,7 +516,7 @@ static bool calc_symbolic(fmt_dims *d, ir_op op, fmt_dim a, fmt_dim b, fmt_dim *
         *out = alo >= 0 && blo > 0 ? fmt_dim_bin(d, FMT_MOD, a, b) : FMT_DIM_BAD;
         return *out != FMT_DIM_BAD;
     default: {
-        int c = compare(d, op, a, b);
+        int c = is_test(op) ? compare(d, op, a, b) : -1;
         *out = fmt_dim_const(d, c > 0);
         return c >= 0;
     }
@@ -568,11 +576,6 @@ static bool known_shape(fe_node *n, uint32_t n_in, ir_type *out, uint32_t *out_e
             return false;
     }
     return true;
-}
-
-static bool is_test(ir_op op)
-{
-    return op == IR_eq || op == IR_ne || op == IR_lt || op == IR_le || op == IR_gt || op == IR_ge;
 }
 
 bool fe_known_ew(fe_node *n, ir_op op, uint32_t n_in)

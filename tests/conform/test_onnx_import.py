@@ -253,6 +253,9 @@ N = helper.make_node
     ([N("Shape", ["x"], ["s"]), N("Equal", ["s", "minus"], ["q"]), N("Where", ["q", "one", "s"], ["t"]),
       N("Expand", ["one", "t"], ["y"])], I),
     ([N("Size", ["x"], ["n"]), N("Mul", ["n", "two"], ["y"])], I),
+    ([N("Shape", ["x"], ["s"]), N("Sign", ["s"], ["y"])], I),
+    ([N("Shape", ["x"], ["s"]), N("Add", ["s", "one"], ["n"]), N("Sign", ["n"], ["p"]), N("Neg", ["n"], ["m"]),
+      N("Sign", ["m"], ["q"]), N("Concat", ["p", "q"], ["y"], axis=0)], I),
     ([N("Shape", ["x"], ["s"]), N("Cast", ["s"], ["f"], to=F), N("ReduceSum", ["f"], ["y"])], F),
 ])
 def test_shape_arithmetic(nodes, out):
