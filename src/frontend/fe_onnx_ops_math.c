@@ -400,6 +400,18 @@ static ir_id scaled(fe_node *n, ir_id x, double by)
     return by == 1 || !fe_good(n) ? x : fe_ew2(n, IR_mul, x, fe_const_like(n, x, by));
 }
 
+/* y + beta * C, C stretched to y and never the other way. */
+static ir_id plus_bias(fe_node *n, ir_id y)
+{
+    const ir_type t = *ir_type_of(n->g, y), *c = fe_type(n, 2);
+    if (c->rank > t.rank)
+        fe_bad(n, "C has %u axes, the result has %u", c->rank, t.rank);
+    ir_id sum = fe_ew2(n, IR_add, y, scaled(n, fe_in(n, 2), fe_attr_f(n, "beta", 1)));
+    for (uint32_t i = 0; i < t.rank && fe_good(n); i++)
+        fe_same_dim(n, ir_type_of(n->g, sum)->dim[i], t.dim[i], "C and the result");
+    return sum;
+}
+
 static void op_gemm(fe_node *n)
 {
     if (fe_type(n, 0)->rank != 2 || fe_type(n, 1)->rank != 2) {
@@ -416,7 +428,7 @@ static void op_gemm(fe_node *n)
         return;
     ir_id y = scaled(n, ir_emit2(n->g, IR_dot, a, b), fe_attr_f(n, "alpha", 1));
     if (fe_has(n, 2) && fe_good(n))
-        y = fe_ew2(n, IR_add, y, scaled(n, fe_in(n, 2), fe_attr_f(n, "beta", 1)));
+        y = plus_bias(n, y);
     fe_set(n, 0, y);
 }
 

@@ -333,11 +333,9 @@ static void op_transpose(fe_node *n)
         for (uint32_t i = 0; i < t.rank; i++)
             perm[i] = t.rank - 1 - i;
     }
-    for (uint32_t i = 0; i < n_perm; i++) {
-        perm[i] += perm[i] < 0 ? t.rank : 0;
-        if (perm[i] >= 0 && perm[i] < t.rank)
+    for (uint32_t i = 0; i < n_perm; i++)
+        if (perm[i] >= 0 && perm[i] < t.rank) /* unlike an axis, it does not count from the end */
             seen |= 1u << perm[i];
-    }
     if (n_perm != t.rank || seen != (1u << t.rank) - 1) {
         fe_bad(n, "perm does not name each of its %u axes once", t.rank);
         return;

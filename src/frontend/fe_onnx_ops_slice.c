@@ -131,7 +131,7 @@ static void op_slice(fe_node *n)
     const ir_type t = *fe_type(n, 0);
     fmt_dim starts[FMT_RANK_MAX], ends[FMT_RANK_MAX];
     int64_t axes[FMT_RANK_MAX], steps[FMT_RANK_MAX];
-    uint32_t count;
+    uint32_t count, seen = 0;
     cut cuts[FMT_RANK_MAX];
     if (!slice_operands(n, starts, ends, axes, steps, &count))
         return;
@@ -140,6 +140,11 @@ static void op_slice(fe_node *n)
         uint32_t ax;
         if (!fe_axis(n, axes[i], t.rank, &ax))
             return;
+        if (seen & 1u << ax) {
+            fe_bad(n, "axis %u is cut twice", ax);
+            return;
+        }
+        seen |= 1u << ax;
         if (steps[i] == 0 || steps[i] < -INT32_MAX || steps[i] > FMT_DIM_LIMIT) {
             fe_bad(n, "step %lld", (long long)steps[i]);
             return;
@@ -192,6 +197,9 @@ static bool split_sizes(fe_node *n, fmt_dim whole, fmt_dim *sizes)
         count = n->n_out;
         if (fmt_dim_is_const(n->d, whole, &c)) {
             int64_t each = (c + count - 1) / count;
+            if (n->opset < 18 && c % count)
+                fe_bad(n, "an axis of %lld has no %u equal parts; sizes or opset 18 allow others",
+                       (long long)c, count);
             for (uint32_t i = 0; i < count; i++)
                 sizes[i] = fmt_dim_const(n->d, MAX(0, MIN(each, c - each * i)));
         } else {
@@ -219,6 +227,9 @@ static void op_split(fe_node *n)
         fe_refuse(n, "%u outputs", n->n_out);
         return;
     }
+    int64_t declared = fe_attr_i(n, "num_outputs", n->n_out);
+    if (declared != n->n_out)
+        fe_bad(n, "num_outputs is %lld, but it has %u outputs", (long long)declared, n->n_out);
     if (!fe_axis(n, fe_attr_i(n, "axis", 0), t.rank, &axis) || !split_sizes(n, t.dim[axis], sizes))
         return;
     whole_axes(n, &t, cuts);

@@ -220,17 +220,30 @@ def ints(*v):
     return np.array(v, np.int64)
 
 
+def ones(*shape):
+    return np.ones(shape, np.float32)
+
+
 FAULTS = [  # node, shape of x, opset, initializers, words
     (N("Split", ["w", "k"], [*"yabcdefgh"], axis=0), [1], 17, {"w": np.arange(12), "k": ints(*[64] * 8, -500)}, ["part 8", "-500"]),
     (N("Split", ["x", "k"], ["y", "a"], axis=0), ["n"], 17, {"k": ints(-1, 4)}, ["part 0", "-1"]),
     (N("Split", ["x", "k"], ["y", "a"], axis=0), [4], 17, {"k": ints(3, 2)}, ["5 and 4 differ"]),
+    (N("Split", ["x"], ["y", "a"]), [5], 13, {}, ["axis of 5", "2 equal parts"]),
+    (N("Split", ["x"], ["y", "a"], num_outputs=3), [6], 18, {}, ["num_outputs is 3", "2 outputs"]),
+    (N("Slice", ["x", "s", "e", "a"], ["y"]), [5, 5], 17, {"s": ints(0, 1), "e": ints(3, 4), "a": ints(0, -2)}, ["axis 0", "twice"]),
+    (N("Slice", ["x"], ["y"], starts=[0, 1], ends=[3, 4], axes=[1, 1]), [5, 5], 9, {}, ["axis 1", "twice"]),
+    (N("Transpose", ["x"], ["y"], perm=[-1, 0]), [2, 3], 17, {}, ["perm", "2 axes"]),
+    (N("Gemm", ["x", "w", "c"], ["y"]), [3, 2], 17, {"w": ones(2, 4), "c": ones(1, 3, 4)}, ["C has 3 axes"]),
+    (N("Gemm", ["x", "w", "c"], ["y"], beta=0.0), [3, 2], 17, {"w": ones(2, 4), "c": ones(3)}, ["f32[3,4] and f32[3]"]),
+    (N("Gemm", ["x", "w", "c"], ["y"]), [1, 2], 17, {"w": ones(2, 4), "c": ones(3, 4)}, ["C", "3 and 1 differ"]),
+    (N("Gemm", ["x", "w", "c"], ["y"]), ["n", 2], 17, {"w": ones(2, 1), "c": ones(1, 4)}, ["C", "4 and 1 differ"]),
 ]
 
 
 @pytest.mark.parametrize("node,shape,opset,inits,words", FAULTS)
 def test_faults_that_onnx_runtime_rejects_too(node, shape, opset, inits, words):
     x = {"x": np.ones([3 if s == "n" else s for s in shape], np.float32)}
-    outs = [value(o, I if "w" in node.input and node.op_type == "Split" else F) for o in node.output]
+    outs = [value(o, I if node.input[0] == "w" else F) for o in node.output]
     m = graph([node], [tensor("x", shape)], outs, inits.items(), opset=opset)
     with pytest.raises(Exception, match="ONNXRuntimeError"):
         runtime(m, x)
