@@ -261,14 +261,10 @@ bool fe_attrs_ok(const fe_node *n)
     static const struct {
         const char *op, *name;
         int64_t kind;
-    } in_place[] = {{"Clip", "min", FE_ATTR_FLOAT},
-                    {"Clip", "max", FE_ATTR_FLOAT},
-                    {"Constant", "value", FE_ATTR_TENSOR},
-                    {"Constant", "value_int", FE_ATTR_INT},
-                    {"Constant", "value_ints", FE_ATTR_INTS},
-                    {"Constant", "value_float", FE_ATTR_FLOAT},
-                    {"Constant", "value_floats", FE_ATTR_FLOATS},
-                    {"ConstantOfShape", "value", FE_ATTR_TENSOR}};
+    } in_place[] = {
+        {"Constant", "value", FE_ATTR_TENSOR},        {"Constant", "value_int", FE_ATTR_INT},
+        {"Constant", "value_ints", FE_ATTR_INTS},     {"Constant", "value_float", FE_ATTR_FLOAT},
+        {"Constant", "value_floats", FE_ATTR_FLOATS}, {"ConstantOfShape", "value", FE_ATTR_TENSOR}};
     for (size_t i = 0; i < COUNT_OF(in_place); i++)
         if (fe_span_is(n->op_name, in_place[i].op))
             (void)attr_of_kind(n, in_place[i].name, in_place[i].kind);

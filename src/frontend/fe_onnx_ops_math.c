@@ -184,16 +184,14 @@ static void op_isinf(fe_node *n)
     }
 }
 
-/* Bounds are attributes before opset 11 and optional inputs since; where they cross, the upper one wins. */
+/* Bounds are attributes before opset 11, by default the largest numbers, so that infinities are cut; and optional inputs
+ * since. Where they cross, the upper one wins. */
 static void op_clip(fe_node *n)
 {
     ir_id x = fe_in(n, 0);
     if (n->opset < 11) {
-        const fe_pb_attr *lo = fe_attr(n, "min"), *hi = fe_attr(n, "max");
-        if (lo)
-            x = fe_ew2(n, IR_max, x, fe_const_like(n, x, (double)lo->f));
-        if (hi && fe_good(n))
-            x = fe_ew2(n, IR_min, x, fe_const_like(n, x, (double)hi->f));
+        x = fe_ew2(n, IR_max, x, fe_const_like(n, x, fe_attr_f(n, "min", -(double)FLT_MAX)));
+        x = fe_ew2(n, IR_min, x, fe_const_like(n, x, fe_attr_f(n, "max", (double)FLT_MAX)));
     } else {
         if (fe_has(n, 1))
             x = fe_ew2(n, IR_max, x, fe_in(n, 1));
@@ -400,16 +398,17 @@ static ir_id scaled(fe_node *n, ir_id x, double by)
     return by == 1 || !fe_good(n) ? x : fe_ew2(n, IR_mul, x, fe_const_like(n, x, by));
 }
 
-/* y + beta * C, C stretched to y and never the other way. */
+/* y + beta * C, C stretched to y and never the other way. As in BLAS, nothing is left of C times 0, not even NaN. */
 static ir_id plus_bias(fe_node *n, ir_id y)
 {
     const ir_type t = *ir_type_of(n->g, y), *c = fe_type(n, 2);
     if (c->rank > t.rank)
         fe_bad(n, "C has %u axes, the result has %u", c->rank, t.rank);
-    ir_id sum = fe_ew2(n, IR_add, y, scaled(n, fe_in(n, 2), fe_attr_f(n, "beta", 1)));
+    double beta = fe_attr_f(n, "beta", 1);
+    ir_id sum = fe_ew2(n, IR_add, y, scaled(n, fe_in(n, 2), beta));
     for (uint32_t i = 0; i < t.rank && fe_good(n); i++)
         fe_same_dim(n, ir_type_of(n->g, sum)->dim[i], t.dim[i], "C and the result");
-    return sum;
+    return beta == 0 ? y : sum;
 }
 
 static void op_gemm(fe_node *n)

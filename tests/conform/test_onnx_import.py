@@ -149,6 +149,9 @@ def test_node_cases():
     assert family[0] >= 0.9 * family[1]
 
 
+N = helper.make_node
+
+
 # ---- ops with free sizes, older opsets, and forms that the node cases lack ----
 
 F, I, B = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
@@ -229,15 +232,26 @@ def test_attribute_forms_of_old_opsets():
         check(graph([n], [x], outs, opset=9), feeds)
 
 
+@pytest.mark.parametrize("bounds", [{}, {"min": 0.0}, {"max": 0.0}])
+def test_clip_of_infinities_before_opset_11(bounds):
+    x = np.array([np.inf, -np.inf, 3e38, np.nan], np.float32)
+    for opset in (7, 10):
+        m = graph([N("Clip", ["x"], ["y"], **bounds)], [tensor("x", [4])], [tensor("y", None)], opset=opset)
+        check(m, {"x": x})
+
+
+def test_gemm_without_its_bias():
+    m, feeds = one_op("Gemm", [(3, 4), (4, 2), (1, 2)], beta=0.0)
+    feeds["x2"][:] = np.nan, np.inf
+    check(m, feeds)
+
+
 def shape_graph(nodes, extra=(), opset=17, out=F):
     inits = [("zero", np.array([0])), ("one", np.array([1])), ("two", np.array([2])), ("minus", np.array([-1]))]
     inits = [(n, a.astype(np.int64)) for n, a in inits] + list(extra)
     x = tensor("x", ["batch", "seq", 8])
     m = graph(nodes, [x], [helper.make_tensor_value_info("y", out, None)], inits, opset=opset)
     return m, {"x": np.random.default_rng(0).standard_normal((2, 5, 8)).astype(np.float32)}
-
-
-N = helper.make_node
 
 
 @pytest.mark.parametrize("nodes,out", [
