@@ -15,7 +15,7 @@ static bool clamp_index(fmt_dims *d, fmt_dim v, fmt_dim n, fmt_dim lo, fmt_dim h
     if (fmt_dim_is_const(d, v, &c) && c >= INT32_MAX)
         *out = hi; /* "to the end", as exporters write it */
     else if (fmt_dim_is_const(d, v, &c) && c <= -INT32_MAX)
-        *out = lo;
+        *out = fe_dim_min(d, lo, hi); /* an empty axis has no first entry */
     else {
         fmt_dim_range(d, v, &vlo, &vhi);
         if (vlo < 0 && vhi >= 0)
@@ -43,7 +43,9 @@ static bool make_cut(fmt_dims *d, fmt_dim n, fmt_dim start, fmt_dim end, int64_t
     span = fe_dim_max(d, span, zero);
     if (by > 1)
         span = fmt_dim_div(d, fmt_dim_add(d, span, fmt_dim_const(d, by - 1)), fmt_dim_const(d, by));
-    *out = (cut){s, span, step};
+    int64_t lo, hi;
+    fmt_dim_range(d, span, &lo, &hi);
+    *out = (cut){s, span, hi > 1 ? step : 1}; /* large steps reach one entry */
     return true;
 }
 
@@ -90,6 +92,27 @@ static void whole_axes(fe_node *n, const ir_type *t, cut *cuts)
         cuts[i] = (cut){fmt_dim_const(n->d, 0), t->dim[i], 1};
 }
 
+/* Constants beyond 2^48, whose content is not followed, cut like 2^48: no axis is longer. */
+static void clamp_constant(fe_node *n, uint32_t k)
+{
+    ir_id id = fe_has(n, k) && !n->in[k]->content ? n->in[k]->id : 0;
+    if (ir_op_of(n->g, id) != IR_const || fe_type(n, k)->dtype != FMT_I64 ||
+        ir_const_of(n->g, id)->bytes > FE_CONTENT_MAX * sizeof(int64_t))
+        return;
+    const int64_t *data = ir_const_of(n->g, id)->data;
+    uint32_t count = (uint32_t)(ir_const_of(n->g, id)->bytes / sizeof *data);
+    fe_val *v = base_arena_alloc(&n->m->arena, sizeof *v);
+    fmt_dim *c = base_arena_array(&n->m->arena, count + 1, sizeof *c);
+    if (!v || !c) {
+        ir_bad(n->g, RTX_NOMEM, "out of memory");
+        return;
+    }
+    for (uint32_t i = 0; i < count; i++)
+        c[i] = fmt_dim_const(n->d, MAX(-FMT_DIM_LIMIT, MIN(data[i], FMT_DIM_LIMIT)));
+    *v = (fe_val){.id = id, .type = *fe_type(n, k), .content = c, .n = count};
+    n->in[k] = v; /* of this node alone */
+}
+
 static bool slice_operands(fe_node *n, fmt_dim *starts, fmt_dim *ends, int64_t *axes,
                            int64_t *steps, uint32_t *out_n)
 {
@@ -104,6 +127,7 @@ static bool slice_operands(fe_node *n, fmt_dim *starts, fmt_dim *ends, int64_t *
             ends[i] = fmt_dim_const(n->d, MAX(-FMT_DIM_LIMIT, MIN(ints[1][i], FMT_DIM_LIMIT)));
         }
     } else {
+        clamp_constant(n, 1), clamp_constant(n, 2), clamp_constant(n, 4);
         const fmt_dim *s = fe_need(n, 1, "starts", &n_starts), *e = fe_need(n, 2, "ends", &n_ends);
         if (!s || !e)
             return false;
@@ -145,8 +169,8 @@ static void op_slice(fe_node *n)
             return;
         }
         seen |= 1u << ax;
-        if (steps[i] == 0 || steps[i] < -INT32_MAX || steps[i] > FMT_DIM_LIMIT) {
-            fe_bad(n, "step %lld", (long long)steps[i]);
+        if (steps[i] == 0) {
+            fe_bad(n, "the step of axis %u is 0", ax);
             return;
         }
         if (!make_cut(n->d, t.dim[ax], starts[i], ends[i], steps[i], &cuts[ax])) {

@@ -102,7 +102,7 @@ static ir_id permute_units(ir_graph *g, const pm_node *n)
     return pm_reshape(g, n->in[0], dims, t.rank);
 }
 
-/* slice(slice x): starts add, steps multiply. */
+/* slice(slice x): starts add, steps multiply, while they stay in range. */
 static ir_id slice_twice(ir_graph *g, const pm_node *n)
 {
     if (n->op != IR_slice || !pm_is(g, n->in[0], IR_slice))
@@ -111,9 +111,11 @@ static ir_id slice_twice(ir_graph *g, const pm_node *n)
     fmt_dim start[FMT_RANK_MAX], size[FMT_RANK_MAX];
     int64_t step[FMT_RANK_MAX];
     for (int j = 0; j < out->n_dims; j++) {
+        if (__builtin_mul_overflow(in->list[j], out->list[j], &step[j]) ||
+            step[j] > FMT_DIM_LIMIT || step[j] < -FMT_DIM_LIMIT)
+            return 0;
         fmt_dim inner = fmt_dim_const(g->dims, in->list[j]);
         start[j] = fmt_dim_add(g->dims, in->dims[j], fmt_dim_mul(g->dims, out->dims[j], inner));
-        step[j] = in->list[j] * out->list[j];
         size[j] = out->sizes[j];
     }
     return pm_slice(g, ir_in(g, n->in[0], 0), start, size, step);

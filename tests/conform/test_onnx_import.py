@@ -246,6 +246,24 @@ def test_gemm_without_its_bias():
     check(m, feeds)
 
 
+FAR = [2**31, 2**40, 2**62, 2**63 - 1]
+
+
+@pytest.mark.parametrize("size", [5, "n"])
+@pytest.mark.parametrize("start,end,step", [
+    *[(0, far, 1) for far in FAR], *[(-far, far, 2) for far in FAR], *[(4, -far, -1) for far in FAR],
+    *[(1, 5, far) for far in FAR], *[(-1, -9, -far) for far in FAR], (2**62, 2**62, 1), (-2**63, 2**62, -2**63)])
+def test_slices_far_beyond_the_axis(start, end, step, size):
+    operands = [(k, np.array([v], np.int64)) for k, v in zip("seat", (start, end, 0, step))]
+    twice = [N("Slice", ["x", *"seat"], ["y"]), N("Slice", ["y", *"seat"], ["z"])]
+    x = {"x": np.arange(5, dtype=np.float32)}
+    check(graph(twice, [tensor("x", [size])], [tensor("y", None), tensor("z", None)], operands), x)
+    cast = [N("Cast", ["e"], ["far"], to=I), N("Slice", ["x", "s", "far", *"at"], ["y"])]
+    check(graph(cast, [tensor("x", [size])], [tensor("y", None)], operands), x)
+    old = N("Slice", ["x"], ["y"], starts=[start], ends=[end])
+    check(graph([old], [tensor("x", [size])], [tensor("y", None)], opset=9), x)
+
+
 def shape_graph(nodes, extra=(), opset=17, out=F):
     inits = [("zero", np.array([0])), ("one", np.array([1])), ("two", np.array([2])), ("minus", np.array([-1]))]
     inits = [(n, a.astype(np.int64)) for n, a in inits] + list(extra)
