@@ -71,6 +71,11 @@ ir_id fe_id(fe_imp *m, fe_val *v)
         return v->id = const_of_content(m, v, ints);
     if (endless)
         return ir_bad(m->g, RTX_UNSUPPORTED, "a tensor mixes sizes with values beyond 2^48");
+    if (v->n > FMT_RANK_MAX)
+        return ir_bad(m->g, RTX_UNSUPPORTED,
+                      "data of %u numbers of which some depend on free sizes; the limit is %d: "
+                      "export the model with fixed sizes",
+                      v->n, FMT_RANK_MAX);
     bool scalar = v->type.rank == 0;
     ir_id id = ir_dimvals(m->g, v->content, v->n, scalar);
     if (v->type.rank > 1)

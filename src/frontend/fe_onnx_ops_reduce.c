@@ -102,6 +102,12 @@ static void op_reduce(fe_node *n)
         return;
     if (n_axes && prod_known(n))
         return;
+    fmt_dtype dt = (fmt_dtype)fe_type(n, 0)->dtype;
+    if (fmt_dtype_class(dt) == 'I' && (how & (R_SQRT | R_LOG | R_EXP))) {
+        fe_refuse(n, "of %s, where f32 is supported; cast its input to float and the result back",
+                  fmt_dtype_name(dt));
+        return;
+    }
     ir_id x = fe_in(n, 0);
     if (n_axes == 0 && (how & R_EXP)) {
         fe_set(n, 0, x);

@@ -253,6 +253,25 @@ def test_faults_that_onnx_runtime_rejects_too(node, shape, opset, inits, words):
         assert word in str(caught.value)
 
 
+# ---- limits ----
+
+@pytest.mark.parametrize("op", ["ReduceL2", "ReduceLogSum", "ReduceLogSumExp"])
+@pytest.mark.parametrize("t", ["int64", "int32"])
+def test_roots_and_logarithms_of_integers(op, t):
+    """Legal, and not a fault of the model."""
+    m = graph([N("Cast", ["x"], ["i"], to=helper.np_dtype_to_tensor_dtype(np.dtype(t))), N(op, ["i"], ["y"])],
+              [tensor("x", [2, 3])], [untyped("y")])
+    bad(m, f"UNSUPPORTED: {op}", t.replace("nt", ""), "f32 is supported", "cast", kind=Refused)
+
+
+def test_many_sizes_as_data():
+    nodes = [N("Shape", ["x"], ["s"]), N("Concat", ["s", "k"], ["t"], axis=0), N("Cast", ["t"], ["y"], to=F)]
+    m = graph(nodes, [tensor("x", ["n", 3])], [untyped("y")], [("k", np.arange(7))])
+    bad(m, "UNSUPPORTED: Cast", "9 numbers", "limit is 8", "fixed sizes", kind=Refused)
+    m = graph(nodes, [tensor("x", ["n", 3])], [untyped("y")], [("k", np.arange(6))])
+    np.testing.assert_array_equal(evaluate(m, {"x": X})[0], [2, 3, *range(6)])
+
+
 # ---- every operator on every element type ----
 
 ROW = re.compile(r'\{"(\w+)", (\d+), (\d+), (\d+|UINT8_MAX|MANY), op_')
