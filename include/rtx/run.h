@@ -20,7 +20,7 @@ typedef enum rtx_dtype {
     RTX_F32 = 1,
     RTX_I64 = 2,
     RTX_I32 = 3,
-    RTX_BOOL = 4,
+    RTX_BOOL = 4, /* one byte an element, 0 or 1 */
     RTX_F16 = 5,
     RTX_BF16 = 6,
     RTX_F64 = 7

@@ -101,7 +101,8 @@ typedef struct fmt_plan {
     fmt_slot *slots;
     fmt_row *rows;
     fmt_kernel *kernels;
-    uint32_t n_inputs, n_outputs, n_values, n_operands, n_args, n_limits, n_steps, n_slots, n_rows, n_kernels;
+    uint32_t n_inputs, n_outputs, n_values, n_operands, n_args, n_limits, n_steps, n_slots, n_rows,
+        n_kernels;
     uint32_t cap[10];      /* capacities, in the order of the counts */
     const uint8_t *consts; /* constant section */
     uint64_t consts_bytes;

@@ -5,6 +5,7 @@
  *             pass_fold_view.c, index arithmetic in pass_fold_index.c
  *   rounding  a folded constant is computed in double and rounded once, as the operation alone would be at run time */
 #include "pass_match.h"
+#include <math.h>
 
 enum { FOLD_ROUNDS_MAX = 8, FOLD_FREE_BYTES = 1 << 20, FOLD_SMALL_BYTES = 64 << 10 };
 
@@ -274,7 +275,7 @@ static bool splat_is(const ir_graph *g, ir_id id, double v)
     return ir_is_splat(g, id, &s) && s == v;
 }
 
-/* x + 0 = x (a result of -0 becomes that of x; nothing here tells zeros apart), x - 0 = x, x * 1 = x, x / 1 = x. */
+/* x + 0 = x (-0 stays -0: docs/numerics.md), x - 0 = x, x * 1 = x, x / 1 = x. */
 static ir_id fold_neutral(ir_graph *g, const pm_node *n)
 {
     double unit = n->op == IR_add || n->op == IR_sub ? 0.0 : 1.0;
@@ -400,7 +401,42 @@ static ir_id fold_logic(ir_graph *g, const pm_node *n)
     return 0;
 }
 
-/* x^1 = x, x^2 = x x, x^½ = √x, x^-½ = 1/√x, x^-1 = 1/x. */
+/* Neither below 0 nor -0: there and at -inf roots and powers differ. */
+static bool is_positive(const ir_graph *g, ir_id id, int depth)
+{
+    double c;
+    if (ir_is_splat(g, id, &c))
+        return c > 0 || (c == 0 && !signbit(c));
+    switch (depth > 8 ? IR_NONE : ir_op_of(g, id)) {
+    case IR_abs:
+    case IR_exp:
+    case IR_sigmoid:
+        return true;
+    case IR_mul: /* a square, or of two such */
+        return ir_in(g, id, 0) == ir_in(g, id, 1) || (is_positive(g, ir_in(g, id, 0), depth + 1) &&
+                                                      is_positive(g, ir_in(g, id, 1), depth + 1));
+    case IR_add:
+    case IR_div:
+    case IR_max:
+        return is_positive(g, ir_in(g, id, 0), depth + 1) &&
+               is_positive(g, ir_in(g, id, 1), depth + 1);
+    case IR_sqrt:
+    case IR_recip:
+    case IR_rsqrt:
+    case IR_reduce_sum:
+    case IR_reduce_mean:
+    case IR_reshape:
+    case IR_broadcast:
+    case IR_permute:
+    case IR_slice:
+    case IR_cast:
+        return is_positive(g, ir_in(g, id, 0), depth + 1);
+    default:
+        return false;
+    }
+}
+
+/* x^1 = x, x^2 = x x, x^-1 = 1/x; for x from +0: x^½ = √x, x^-½ = 1/√x. */
 static ir_id fold_pow(ir_graph *g, const pm_node *n)
 {
     double e;
@@ -412,15 +448,14 @@ static ir_id fold_pow(ir_graph *g, const pm_node *n)
         return x;
     if (e == 2.0)
         return pm_bin(g, IR_mul, x, x);
-    if (!real)
-        return 0;
-    return e == 0.5    ? pm_un(g, IR_sqrt, x)
-           : e == -0.5 ? pm_un(g, IR_rsqrt, x)
-           : e == -1.0 ? pm_un(g, IR_recip, x)
-                       : 0;
+    if (real && e == -1.0)
+        return pm_un(g, IR_recip, x);
+    if (real && (e == 0.5 || e == -0.5) && is_positive(g, x, 0))
+        return pm_un(g, e > 0 ? IR_sqrt : IR_rsqrt, x);
+    return 0;
 }
 
-/* 1/x as 1 / x, 1/√x as a reciprocal of a root or a root of a reciprocal: one name each. */
+/* 1/x as 1 / x; 1/√x as a reciprocal of a root or, for x from +0, a root of a reciprocal: one name each. */
 static ir_id fold_recip(ir_graph *g, const pm_node *n)
 {
     if (n->op == IR_div && splat_is(g, n->in[0], 1.0) &&
@@ -428,7 +463,8 @@ static ir_id fold_recip(ir_graph *g, const pm_node *n)
         return pm_un(g, IR_recip, n->in[1]);
     if (n->op == IR_recip && pm_is(g, n->in[0], IR_sqrt))
         return pm_un(g, IR_rsqrt, ir_in(g, n->in[0], 0));
-    if (n->op == IR_sqrt && pm_is(g, n->in[0], IR_recip))
+    if (n->op == IR_sqrt && pm_is(g, n->in[0], IR_recip) &&
+        is_positive(g, ir_in(g, n->in[0], 0), 0))
         return pm_un(g, IR_rsqrt, ir_in(g, n->in[0], 0));
     return 0;
 }

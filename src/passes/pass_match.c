@@ -139,7 +139,10 @@ rtx_status pm_fixed_point(const ir_graph *g, ir_rule rule, void *ctx, int max_ro
 
 /* ---- small questions ---- */
 
-bool pm_near(double a, double b) { return a == b || fabs(a - b) <= 1e-6 * fmax(fabs(a), fabs(b)); }
+bool pm_near(double a, double b)
+{
+    return a == b || (isfinite(a) && isfinite(b) && fabs(a - b) <= 1e-6 * fmax(fabs(a), fabs(b)));
+}
 
 bool pm_same_dims(const ir_type *a, const ir_type *b)
 {
@@ -523,6 +526,35 @@ static bool index_view(const ir_graph *g, ir_id id, const pm_index *in, pm_index
     return true;
 }
 
+/* Sum of the lowest and of the highest values that base and steps reach, where a size counts as at most `cap`. */
+static void index_ends(const ir_graph *g, const pm_index *x, const ir_type *t, double cap,
+                       double *out_lo, double *out_hi)
+{
+    int64_t lo, hi;
+    fmt_dim_range(g->dims, x->base, &lo, &hi);
+    bool fixed = lo == hi;
+    *out_lo = fixed ? (double)lo : MAX((double)lo, -cap);
+    *out_hi = fixed ? (double)hi : MIN((double)hi, cap);
+    for (int j = 0; j < x->rank; j++) {
+        int64_t step_lo, step_hi, dim_lo, dim_hi;
+        fmt_dim_range(g->dims, x->step[j], &step_lo, &step_hi);
+        fmt_dim_range(g->dims, t->dim[j], &dim_lo, &dim_hi);
+        double far = (double)MAX(dim_hi - 1, 0);
+        if (dim_lo != dim_hi)
+            far = MIN(far, cap);
+        *out_lo += MIN(0.0, (double)step_lo * far);
+        *out_hi += MAX(0.0, (double)step_hi * far);
+    }
+}
+
+/* i32 wraps, the index does not. Free sizes count as below 2^30: an axis that i32 could not number is taken for no model's. */
+static bool fits_i32(const ir_graph *g, const pm_index *x, const ir_type *t)
+{
+    double lo, hi;
+    index_ends(g, x, t, 0x1p30 - 1, &lo, &hi);
+    return lo >= INT32_MIN && hi <= INT32_MAX;
+}
+
 static bool index_rec(const ir_graph *g, ir_id id, int depth, pm_index *out)
 {
     const ir_type *t = ir_type_of(g, id);
@@ -570,7 +602,7 @@ static bool index_rec(const ir_graph *g, ir_id id, int depth, pm_index *out)
             out->step[j] = fmt_dim_const(g->dims, 0);
         ok = out->step[j] != FMT_DIM_BAD;
     }
-    return ok && out->base != FMT_DIM_BAD;
+    return ok && out->base != FMT_DIM_BAD && (t->dtype != FMT_I32 || fits_i32(g, out, t));
 }
 
 bool pm_index_of(const ir_graph *g, ir_id id, pm_index *out) { return index_rec(g, id, 0, out); }
@@ -591,17 +623,8 @@ static int64_t clamp(double v)
 void pm_index_range(const ir_graph *g, const pm_index *x, const ir_type *t, int64_t *out_lo,
                     int64_t *out_hi)
 {
-    int64_t lo, hi;
-    fmt_dim_range(g->dims, x->base, &lo, &hi);
-    double from = (double)lo, to = (double)hi;
-    for (int j = 0; j < x->rank; j++) {
-        int64_t step_lo, step_hi, dim_lo, dim_hi;
-        fmt_dim_range(g->dims, x->step[j], &step_lo, &step_hi);
-        fmt_dim_range(g->dims, t->dim[j], &dim_lo, &dim_hi);
-        double far = (double)MAX(dim_hi - 1, 0);
-        from += MIN(0.0, (double)step_lo * far);
-        to += MAX(0.0, (double)step_hi * far);
-    }
+    double from, to;
+    index_ends(g, x, t, HUGE_VAL, &from, &to);
     *out_lo = clamp(from);
     *out_hi = clamp(to);
 }

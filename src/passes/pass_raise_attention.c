@@ -6,7 +6,8 @@
  *             below their views; everything is then brought to [B,H,S,D]
  *   masks     where(m, s, v) becomes s + where(m, 0, v) for v ≤ -1e30, because such a v absorbs every finite score in f32
  *             (and in f64: it is beyond 2^53 times any score below 1e13). A score that is itself NaN or infinite would pass
- *             the sum but not the where; then q or k holds NaN or infinities, and v mostly too
+ *             the sum but not the where; then q or k holds NaN or infinities, and v mostly too. Not over further masks,
+ *             unless v is -inf: in a row that is masked altogether v + v weighs less than v, where both should weigh the same
  *   causal    only when no row can be masked altogether: -inf anywhere, or a finite lowest as the only mask, with Sk ≥ Sq
  *             proven. A finite value in a row with no visible key spreads the weights over all keys, visible or not, which
  *             a causal kernel would not */
@@ -70,7 +71,10 @@ static bool read_select(ir_graph *g, ir_id id, double scale, int depth, scores *
                              k == 1 ? (ir_id[]){cond, zero, value} : (ir_id[]){cond, value, zero},
                              3, NULL)
                  : 0;
-        return mask && add_mask(g, s, mask, scale) && read_scores(g, x, scale, depth + 1, s);
+        if (!mask || !add_mask(g, s, mask, scale))
+            return false;
+        int above = s->n_masks;
+        return read_scores(g, x, scale, depth + 1, s) && (low == -INFINITY || s->n_masks == above);
     }
     return false;
 }

@@ -3,6 +3,7 @@
  *   method   the root is read as a product of factors; one factor is a statistic of the row, and the statistic says of
  *            which tensor. Reshapes that keep the rows do not matter; operand order, mul or div, mean or sum do not either */
 #include "pass_match.h"
+#include <math.h>
 
 /* ---- reductions over the last axis ---- */
 
@@ -109,10 +110,32 @@ static bool spread(const ir_graph *g, ir_id id, stat *out)
            square(g, arg, &out->y);
 }
 
-/* Factor f of a product is 1/√(spread + eps), as a row value above (rsqrt) or below (sqrt). */
+/* id = √v, or 1/√v in any of its forms. They differ at -0 and -inf alone, which no spread is. */
+static bool root(const ir_graph *g, ir_id id, bool *out_inverse, ir_id *out_v)
+{
+    double e;
+    ir_op op = ir_op_of(g, id);
+    if (op == IR_pow && ir_is_splat(g, ir_in(g, id, 1), &e) && fabs(e) == 0.5) {
+        *out_inverse = e < 0;
+    } else if (op == IR_sqrt || op == IR_rsqrt) {
+        *out_inverse = op == IR_rsqrt;
+    } else {
+        return false;
+    }
+    *out_v = ir_in(g, id, 0);
+    ir_id below = below_reshapes(g, *out_v);
+    if (pm_is(g, below, IR_recip)) {
+        *out_inverse = !*out_inverse;
+        *out_v = ir_in(g, below, 0);
+    }
+    return true;
+}
+
+/* Factor f of a product is 1/√(spread + eps), as a row value above or, as a root, below. */
 static bool inverse_root(const ir_graph *g, ir_id f, bool below, stat *out)
 {
-    ir_id core;
+    ir_id core, v;
+    bool inverse;
     pm_product p;
     if (!pm_row_value(g, f, &core) || !pm_product_of(g, core, 0, &p) || !pm_near(p.scale, 1.0))
         return false;
@@ -120,8 +143,7 @@ static bool inverse_root(const ir_graph *g, ir_id f, bool below, stat *out)
     if (!up && (p.n_num != 0 || p.n_den != 1))
         return false;
     ir_id r = below_reshapes(g, up ? p.num[0] : p.den[0]);
-    ir_op want = below != up ? IR_rsqrt : IR_sqrt;
-    return pm_is(g, r, want) && spread(g, ir_in(g, r, 0), out);
+    return root(g, r, &inverse, &v) && inverse == (below != up) && spread(g, v, out);
 }
 
 /* ---- norms ---- */

@@ -36,10 +36,11 @@ static rtx_status value_sizes(prep *w, rtx_err *err)
         int64_t v = 0;
         TRY(dim_value(w, w->plan->limits[i], &v, err));
         if (v < 0)
-            return FAIL(err, INVALID,
-                        "a size of the program would be %lld for these input shapes; it must not be "
-                        "below 0",
-                        (long long)v);
+            return FAIL(
+                err, INVALID,
+                "a size of the program would be %lld for these input shapes; it must not be "
+                "below 0",
+                (long long)v);
     }
     for (uint32_t i = 0; i < w->plan->n_values; i++) {
         TRY(dim_value(w, w->plan->values[i].elems, &w->elems[i], err));

@@ -537,7 +537,8 @@ static rtx_status prepare(tun_validator *v, tun_case *c, uint64_t seed, rtx_err 
     if (s == RTX_OK && vector)
         s = tun_vector_init(&v->vector, v->problem, &c->shape, whole, err);
     if (s == RTX_OK)
-        s = ir_eval(v->problem->region, in, c->shape.sym, c->ref, c->mag, (size_t)4 << 30, NULL, NULL, err);
+        s = ir_eval(v->problem->region, in, c->shape.sym, c->ref, c->mag, (size_t)4 << 30, NULL,
+                    NULL, err);
     for (uint32_t i = 0; i < c->shape.n_in; i++) {
         ir_tensor_done(&in[i]);
         base_free(whole[i]);

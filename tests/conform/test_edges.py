@@ -289,3 +289,73 @@ def test_einsum_of_free_sizes():
 
 if __name__ == "__main__":
     raise SystemExit(pytest.main([__file__, "-q"]))
+
+
+# ---- sizes as data, and sizes that cannot be ----
+
+@pytest.mark.parametrize("tune", ["off", "quick"])
+@pytest.mark.parametrize("form", ["less 8", "less 10^9", "neg", "range", "fill"])
+def test_sizes_below_zero_are_data(form, tune):
+    """Values that stand in no input, some of them below 0; tuned, too, as their reference needs the sizes alone."""
+    inits = {"c": np.int64([10**9 if "9" in form else 8]), "z": np.int64(0), "o": np.int64(1)}
+    nodes = {"neg": [N("Neg", ["s"], ["y"])],
+             "range": [N("Gather", ["s", "z"], ["n"]), N("Range", ["z", "n", "o"], ["y"])],
+             "fill": [N("ConstantOfShape", ["s"], ["y"])]}.get(form, [N("Sub", ["s", "c"], ["y"])])
+    m = model([N("Shape", ["x"], ["s"]), *nodes], zeros(4, 3, 5), ["y"], inits, shapes={"x": ("n", 3, 5)})
+    with rtx.compile(m, tune=tune, budget=2, threads=1, cache="") as p:
+        assert "untuned" not in p.report, p.report
+        for n in (0, 4, 9):
+            np.testing.assert_array_equal(p.run(zeros(n, 3, 5))["y"], reference(m, zeros(n, 3, 5))[0])
+
+
+@pytest.mark.parametrize("nodes, inits, good, bad", [
+    ([N("TopK", ["x", "k"], ["v", "y"], axis=1)], {"k": np.int64([5])}, (3, 7), (3, 2)),
+    ([N("Pad", ["x", "p"], ["t"]), N("Relu", ["t"], ["u"]), N("ReduceSum", ["u"], ["y"], keepdims=0)], {"p": np.int64([-5, -5, 0, 0])},
+     (7, 6), (2, 2)),
+    ([N("Shape", ["x"], ["s"]), N("Sub", ["s", "c"], ["m"]), N("ConstantOfShape", ["m"], ["t"]), N("Add", ["t", "o"], ["u"]),
+      N("ReduceSum", ["u"], ["y"], keepdims=0)], {"c": np.int64([3, 3]), "o": np.float32(1)}, (5, 4), (0, 0))])
+def test_impossible_sizes_are_refused(nodes, inits, good, bad):
+    """Two sizes below 0 have a product above it; a top-k of more than there is would read on."""
+    m = model(nodes, zeros(2, 2), ["y"], inits, shapes={"x": ("a", "b")})
+    check(m, normal(*good))
+    with program(m) as p:
+        with pytest.raises(ValueError, match="a size of the program would be -3"):
+            p.run(zeros(*bad))
+        with pytest.raises(Exception):
+            reference(m, zeros(*bad))
+
+
+def test_i32_positions_wrap():
+    nodes = [N("Shape", ["x"], ["s"]), N("Cast", ["s"], ["s32"], to=TensorProto.INT32), N("Squeeze", ["s32"], ["n"]),
+             N("Range", ["z", "n", "o"], ["r"]), N("Add", ["r", "c"], ["a"]), N("Less", ["a", "z"], ["y"])]
+    m = model(nodes, zeros(8), ["y"], {"c": np.int32(2**31 - 4), "z": np.int32(0), "o": np.int32(1)}, shapes={"x": ("n",)})
+    check(m, zeros(8))
+
+
+# ---- algebra that must not be taken for equal ----
+
+@pytest.mark.parametrize("nodes", [
+    [N("Reciprocal", ["x"], ["t"]), N("Sqrt", ["t"], ["y"])], [N("Sqrt", ["x"], ["t"]), N("Reciprocal", ["t"], ["y"])],
+    [N("Pow", ["x", "h"], ["y"])], [N("Pow", ["x", "m"], ["y"])]], ids=lambda n: " ".join(k.op_type for k in n))
+def test_roots_of_zeros_and_infinities(nodes):
+    feeds = {"x": np.float32([-0.0, 0.0, -INF, INF, -1, 4, np.nan])}
+    m = model(nodes, feeds, ["y"], {"h": np.float32(0.5), "m": np.float32(-0.5)})
+    with program(m) as p:
+        got, want = p.run(feeds)["y"], reference(m, feeds)[0]
+    np.testing.assert_allclose(got, want, rtol=1e-6)
+    np.testing.assert_array_equal(np.signbit(got[got == 0]), np.signbit(want[got == 0]))
+
+
+@pytest.mark.parametrize("first", ["Where", "Add"])
+@pytest.mark.parametrize("low", [np.finfo(np.float32).min, -INF])
+def test_rows_masked_twice(low, first):
+    """A finite lowest twice is not twice as low: a row that it masks altogether weighs all keys the same."""
+    a = {"Where": N("Where", ["a", "s", "lo"], ["s1"]), "Add": N("Add", ["s", "m"], ["s1"])}[first]
+    nodes = [N("MatMul", ["q", "k"], ["s"]), a, N("Where", ["b", "s1", "lo"], ["s2"]), N("Softmax", ["s2"], ["p"], axis=-1),
+             N("MatMul", ["p", "v"], ["y"])]
+    rng = np.random.default_rng(3)
+    keep = np.array([[True, False], [False, False], [True, True]])
+    feeds = {"q": rng.standard_normal((3, 2)).astype(np.float32), "k": rng.standard_normal((2, 2)).astype(np.float32),
+             "v": np.float32([[1], [3]]), "b": np.array([[False, False], [False, False], [False, True]])}
+    feeds |= {"a": keep} if first == "Where" else {"m": np.where(keep, np.float32(0), np.float32(low))}
+    check(model(nodes, feeds, ["y"], {"lo": np.float32(low)}), feeds)

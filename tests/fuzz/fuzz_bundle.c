@@ -1,6 +1,6 @@
 /* Fuzz target of what the runtime reads: by their first bytes, containers, kernel objects, else plan records.
- * With clang: -fsanitize=fuzzer -DFUZZER. Without, main replays the files of the folders and files given, and altered
- * copies of each. */
+ * With clang: -fsanitize=fuzzer -DFUZZER. Without, main replays the files of the folders and files given, each of which must be
+ * accepted, and altered copies of each. tests/fuzz/make_bundle.py makes the kept files anew. */
 #include "fmt_bundle.h"
 #include "fmt_plan_priv.h"
 #include <stdio.h>
@@ -16,8 +16,11 @@
         }                                                                                          \
     } while (0)
 
+static bool accepted; /* the last input */
+
 static void refused(rtx_status status, const rtx_err *err)
 {
+    accepted = false;
     CHECK(status == err->code && status != RTX_OK && status != RTX_INTERNAL && *err->text);
 }
 
@@ -76,6 +79,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
+    accepted = true;
     if (size >= 4 && memcmp(data, "\x89RTX", 4) == 0)
         try_container(data, size);
     else if (size >= 4 && memcmp(data,
@@ -92,6 +96,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 static void altered(const char *data, size_t bytes)
 {
     unsigned seed = 1;
+    CHECK(accepted); /* else it is of another version and alters nothing that is read */
     for (int round = 0; round < 2000 && bytes; round++) {
         size_t n = round % 8 ? bytes : (size_t)round * 977 % bytes;
         uint8_t *copy = malloc(n + 1); /* a block of its own, so that reading past it shows */

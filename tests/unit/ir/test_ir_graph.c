@@ -335,7 +335,8 @@ static void test_eval_limits(void **state)
         ir_tensor_done(&out[k]);
     assert_int_equal(ir_eval(g, &in, NULL, out, NULL, 15999, NULL, NULL, &f->err), RTX_LIMIT);
     assert_non_null(strstr(f->err.text, "cap of 15999"));
-    assert_int_equal(ir_eval(g, &in, NULL, out, NULL, 0, stop_at, &(ir_id){5}, &f->err), RTX_CANCELLED);
+    assert_int_equal(ir_eval(g, &in, NULL, out, NULL, 0, stop_at, &(ir_id){5}, &f->err),
+                     RTX_CANCELLED);
     assert_null(out[0].f);
     ir_tensor_done(&in);
 }
