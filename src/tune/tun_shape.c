@@ -124,6 +124,8 @@ static rtx_status lay_out(const syn_problem *p, uint32_t index, const int64_t *s
         int64_t far = MAX(o->dim[d] - 1, 0) * o->stride[d];
         *(far < 0 ? &o->below : &above) += far < 0 ? -far : far;
     }
+    if (!o->elems) /* nothing lies below nothing */
+        o->below = 0;
     o->extent = o->elems ? o->below + above + 1 : 0;
     if (o->packed) {
         int64_t k = o->dim[o->rank - 2], n = o->dim[o->rank - 1];

@@ -528,6 +528,10 @@ static rtx_status prepare(tun_validator *v, tun_case *c, uint64_t seed, rtx_err 
     c->seed = seed;
     ir_tensor in[SYN_OPERANDS_MAX] = {0};
     uint8_t *whole[SYN_OPERANDS_MAX] = {0};
+    int64_t sym[SYN_SYMS_MAX]; /* as the reference sees them */
+    memcpy(sym, c->shape.sym, sizeof sym);
+    if (c->sampled)
+        sym[c->sample_sym] = c->n_pick;
     bool vector = c->sampled && tun_vector_applies(v->problem);
     rtx_status s = RTX_OK;
     for (uint32_t i = 0; s == RTX_OK && i < c->shape.n_op; i++)
@@ -537,8 +541,7 @@ static rtx_status prepare(tun_validator *v, tun_case *c, uint64_t seed, rtx_err 
     if (s == RTX_OK && vector)
         s = tun_vector_init(&v->vector, v->problem, &c->shape, whole, err);
     if (s == RTX_OK)
-        s = ir_eval(v->problem->region, in, c->shape.sym, c->ref, c->mag, (size_t)4 << 30, NULL,
-                    NULL, err);
+        s = ir_eval(v->problem->region, in, sym, c->ref, c->mag, (size_t)4 << 30, NULL, NULL, err);
     for (uint32_t i = 0; i < c->shape.n_in; i++) {
         ir_tensor_done(&in[i]);
         base_free(whole[i]);

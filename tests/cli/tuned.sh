@@ -37,10 +37,7 @@ for f in $(find c -type f -path "c/v*/*/*/*" ! -name "*.repro" | sort | head -2)
 rtx cache verify --cache c >said 2>err; echo "exit $?"; grep -c "^  c/v" said; sed 's/of [0-9]* entries/of N entries/' err
 rtx cache verify --cache c --json 2>/dev/null | python3 -c 'import json, sys; j = json.load(sys.stdin); print(j["bad"], len(j["damaged"]))'
 rtx cache verify --cache c --remove >/dev/null && rtx cache verify --cache c >/dev/null && echo "removed"
-rtx compile zoo:encoder -o never.rtxgc --tune full --cache "" -q 2>err &
-sleep 2
-kill -INT $!
-wait $!
+timeout --preserve-status -s INT 2 rtx compile zoo:encoder -o never.rtxgc --tune full --cache "" -q 2>err # not "&": the shell would ignore it
 echo "exit $?"
 cat err
 ls never* 2>/dev/null

@@ -308,6 +308,16 @@ def test_sizes_below_zero_are_data(form, tune):
             np.testing.assert_array_equal(p.run(zeros(n, 3, 5))["y"], reference(m, zeros(n, 3, 5))[0])
 
 
+def test_tuning_backwards_through_nothing():
+    """A bucket at which an operand with a stride below 0 holds nothing."""
+    nodes, inits = slices((5, -2**63, 2, -2))
+    m = model(nodes + [N("Sign", ["y"], ["z"]), N("Floor", ["x"], ["w"])], zeros(2, 1, 6), ["z", "w"], inits, shapes={"x": ("a", 1, 6)})
+    with rtx.compile(m, tune="quick", budget=2, threads=1, cache="") as p:
+        assert "untuned" not in p.report, p.report
+        for n in (0, 1, 5):
+            np.testing.assert_array_equal(p.run(normal(n, 1, 6))["z"], reference(m, normal(n, 1, 6))[0])
+
+
 @pytest.mark.parametrize("nodes, inits, good, bad", [
     ([N("TopK", ["x", "k"], ["v", "y"], axis=1)], {"k": np.int64([5])}, (3, 7), (3, 2)),
     ([N("Pad", ["x", "p"], ["t"]), N("Relu", ["t"], ["u"]), N("ReduceSum", ["u"], ["y"], keepdims=0)], {"p": np.int64([-5, -5, 0, 0])},
