@@ -1,11 +1,22 @@
-"""Paths that several test folders share."""
+"""Paths that several test folders share, and random data that depends on the test alone."""
 import sys
+import zlib
 from pathlib import Path
+
+import pytest
 
 TESTS = Path(__file__).resolve().parent
 for folder in (TESTS / "conform", TESTS.parent / "python"):
     if str(folder) not in sys.path:
         sys.path.insert(0, str(folder))
+
+
+@pytest.fixture(autouse=True)
+def own_random_data(request):
+    """Not on the tests that ran before it in its process, which differ from run to run."""
+    cases = sys.modules.get("op_cases")
+    if cases:
+        cases.rng.bit_generator.state = cases.np.random.default_rng(zlib.crc32(request.node.nodeid.encode())).bit_generator.state
 
 
 def pytest_terminal_summary(terminalreporter):

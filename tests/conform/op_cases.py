@@ -130,6 +130,7 @@ def d(x):
 
 vec = np.vectorize
 erf = vec(math.erf, otypes=[np.float64])
+erfc = vec(math.erfc, otypes=[np.float64])
 
 
 def sigmoid(x):
@@ -158,8 +159,8 @@ F_UNARY = {
     "neg": lambda x: -x, "abs": np.abs, "sign": np.sign, "exp": np.exp, "log": np.log, "sqrt": np.sqrt,
     "rsqrt": lambda x: 1 / np.sqrt(x), "recip": lambda x: 1 / x, "erf": erf, "tanh": np.tanh, "sigmoid": sigmoid,
     "sin": np.sin, "cos": np.cos, "floor": np.floor, "ceil": np.ceil, "round": np.rint, "relu": lambda x: np.maximum(x, 0),
-    "gelu": lambda x: 0.5 * x * (1 + erf(x / math.sqrt(2))), "silu": lambda x: x * sigmoid(x),
-    "gelu_tanh": lambda x: 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))),
+    "gelu": lambda x: 0.5 * x * erfc(-x / math.sqrt(2)), "silu": lambda x: x * sigmoid(x),
+    "gelu_tanh": lambda x: x / (1 + np.exp(-2 * math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))),  # (1 + tanh) / 2 would cancel
     "isnan": np.isnan, "isinf": np.isinf,
 }
 I_UNARY = {"neg": lambda a: -a, "abs": abs, "sign": lambda a: (a > 0) - (a < 0), "relu": lambda a: max(a, 0)}

@@ -155,12 +155,16 @@ def test_two_processes_tune_on_one_cache(place):
 
 
 def test_worker_killed(place):
-    p = place.start()
-    found = wait_for(lambda: measuring(p.pid))
-    assert found, "no worker was seen"
-    os.kill(found[0], signal.SIGKILL)
-    stdout, stderr = p.communicate(timeout=120)
-    assert p.returncode == 0, stderr
+    for _ in range(3):  # one that was about to end is not missed
+        shutil.rmtree(place.cache, ignore_errors=True)
+        p = place.start()
+        found = wait_for(lambda: measuring(p.pid))
+        assert found, "no worker was seen"
+        os.kill(found[0], signal.SIGKILL)
+        stdout, stderr = p.communicate(timeout=120)
+        assert p.returncode == 0, stderr
+        if warnings(stderr):
+            break
     assert len(warnings(stderr)) == 1 and "killed" in stderr, stderr
     place.right()
     assert place.bad_entries() == 0
