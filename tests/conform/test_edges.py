@@ -293,26 +293,32 @@ if __name__ == "__main__":
 
 # ---- sizes as data, and sizes that cannot be ----
 
+@pytest.fixture(scope="session")
+def cache(tmp_path_factory):
+    """The facts of this machine are measured once."""
+    return str(tmp_path_factory.mktemp("cache"))
+
+
 @pytest.mark.parametrize("tune", ["off", "quick"])
 @pytest.mark.parametrize("form", ["less 8", "less 10^9", "neg", "range", "fill"])
-def test_sizes_below_zero_are_data(form, tune):
+def test_sizes_below_zero_are_data(form, tune, cache):
     """Values that stand in no input, some of them below 0; tuned, too, as their reference needs the sizes alone."""
     inits = {"c": np.int64([10**9 if "9" in form else 8]), "z": np.int64(0), "o": np.int64(1)}
     nodes = {"neg": [N("Neg", ["s"], ["y"])],
              "range": [N("Gather", ["s", "z"], ["n"]), N("Range", ["z", "n", "o"], ["y"])],
              "fill": [N("ConstantOfShape", ["s"], ["y"])]}.get(form, [N("Sub", ["s", "c"], ["y"])])
     m = model([N("Shape", ["x"], ["s"]), *nodes], zeros(4, 3, 5), ["y"], inits, shapes={"x": ("n", 3, 5)})
-    with rtx.compile(m, tune=tune, budget=2, threads=1, cache="") as p:
+    with rtx.compile(m, tune=tune, budget=2, threads=1, cache=cache) as p:
         assert "untuned" not in p.report, p.report
         for n in (0, 4, 9):
             np.testing.assert_array_equal(p.run(zeros(n, 3, 5))["y"], reference(m, zeros(n, 3, 5))[0])
 
 
-def test_tuning_backwards_through_nothing():
+def test_tuning_backwards_through_nothing(cache):
     """A bucket at which an operand with a stride below 0 holds nothing."""
     nodes, inits = slices((5, -2**63, 2, -2))
     m = model(nodes + [N("Sign", ["y"], ["z"]), N("Floor", ["x"], ["w"])], zeros(2, 1, 6), ["z", "w"], inits, shapes={"x": ("a", 1, 6)})
-    with rtx.compile(m, tune="quick", budget=2, threads=1, cache="") as p:
+    with rtx.compile(m, tune="quick", budget=2, threads=1, cache=cache) as p:
         assert "untuned" not in p.report, p.report
         for n in (0, 1, 5):
             np.testing.assert_array_equal(p.run(normal(n, 1, 6))["z"], reference(m, normal(n, 1, 6))[0])
