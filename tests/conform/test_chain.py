@@ -456,7 +456,7 @@ def test_interrupted_early(place, args):
     silent, held = os.pipe()
     p = subprocess.Popen([rtx_tool(), *args], cwd=place.folder, env=place.env(), stdin=silent, stdout=subprocess.PIPE,
                          stderr=subprocess.PIPE, text=True, preexec_fn=heeds_interrupts)
-    time.sleep(1.5)
+    time.sleep(1)
     p.send_signal(signal.SIGINT)
     start = time.monotonic()
     _, stderr = p.communicate(timeout=60)
