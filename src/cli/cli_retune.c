@@ -225,9 +225,8 @@ static rtx_status retune_all(retune *r, const char *path, const pipe_options *gi
         return FAIL(err, CORRUPT, "%s: the manifest is no JSON", path);
     if (r->from.n_plans < 2)
         return FAIL(err, UNSUPPORTED,
-                    "%s was compiled without tuning and holds precompiled kernels alone, "
-                    "which are the same everywhere; "
-                    "tune the model instead: rtx tune MODEL",
+                    "%s was compiled without tuning and holds precompiled kernels alone, which are "
+                    "the same everywhere; tune the model instead: rtx tune MODEL",
                     path);
     TRY(dev_isa_allowed(&r->o.isa, err));
     TRY(read_counts(r, err));

@@ -401,7 +401,7 @@ static ir_id fold_logic(ir_graph *g, const pm_node *n)
     return 0;
 }
 
-/* Neither below 0 nor -0: there and at -inf roots and powers differ. */
+/* Is it proven to be +0, above, or NaN? At -0 and -inf roots and powers differ. */
 static bool is_positive(const ir_graph *g, ir_id id, int depth)
 {
     double c;

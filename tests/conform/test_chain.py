@@ -262,7 +262,8 @@ def test_the_worker_is_found_through_links_and_from_other_folders(place):
     r = subprocess.run([str(place.folder / "rtx"), *place.command()[1:]], cwd=place.folder, env=env, capture_output=True, text=True)
     assert r.returncode == 0 and not warnings(r.stderr), r.stderr
     (place.folder / "librtx.so").symlink_to(BUILD / "librtx.so")
-    code = "import os, rtx; os.chdir('/'); p = rtx.compile(os.environ['DIR'] + '/f.rtx', cache=os.environ['DIR'] + '/cache', budget=2, threads=1, buckets={'n': [16]}); print(p.report)"
+    code = ("import os, rtx; os.chdir('/'); d = os.environ['DIR']\n"
+            "p = rtx.compile(d + '/f.rtx', cache=d + '/cache', budget=2, threads=1, buckets={'n': [16]}); print(p.report)")
     r = subprocess.run([sys.executable, "-c", code], cwd=place.folder, capture_output=True, text=True,
                        env={**env, "RTX_LIB": "./librtx.so", "DIR": str(place.folder), "PYTHONPATH": str(BUILD.parent / "python")})
     assert r.returncode == 0 and "untuned" not in r.stdout, r.stderr + r.stdout
