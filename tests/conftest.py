@@ -9,6 +9,7 @@ TESTS = Path(__file__).resolve().parent
 for folder in (TESTS / "conform", TESTS.parent / "python"):
     if str(folder) not in sys.path:
         sys.path.insert(0, str(folder))
+import built  # noqa: E402, F401 # before any test imports rtx
 
 
 @pytest.fixture(autouse=True)

@@ -3,13 +3,11 @@ leaves a file behind. --full walks through all allocations of each command, else
 import os
 import shutil
 import subprocess
-from pathlib import Path
 
 import numpy as np
 import pytest
+from built import BUILD
 
-ROOT = Path(__file__).resolve().parents[2]
-BUILD = Path(os.environ.get("RTX_BUILD", ROOT / "build"))
 FULL = "RTX_TEST_FULL" in os.environ
 SAMPLE = 25
 BAD = os.fsdecode(b"\xff")

@@ -4,13 +4,11 @@ import os
 import re
 import stat
 import subprocess
-from pathlib import Path
 
 import numpy as np
 import pytest
+from built import BUILD
 
-ROOT = Path(__file__).resolve().parents[2]
-BUILD = Path(os.environ.get("RTX_BUILD", ROOT / "build"))
 MODEL = "zoo:mlp,in=8,hidden=16,out=4,layers=2"
 COMPILE = ("compile", MODEL, "--tune", "off", "--threads", "1")
 BAD = b"o\xff"

@@ -1,16 +1,13 @@
 """Promises of the tuner, seen from outside: programs that differ from rtx in their table of templates alone (tests/tools/plant_table.py)
 compile the same model with the same cache, and explain, inspect and a run say what changed."""
 import json
-import os
 import re
 import subprocess
-from pathlib import Path
 
 import numpy as np
 import pytest
+from built import BUILD
 
-ROOT = Path(__file__).resolve().parents[2]
-BUILD = Path(os.environ.get("RTX_BUILD", ROOT / "build"))
 EDITED = "cpu/row"  # the template that plant_table.py changes
 N = 512
 TWO = f"""sym n 1..4096

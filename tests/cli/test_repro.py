@@ -1,13 +1,10 @@
 """Candidates that are kept forever: each file of tests/repro gets the verdict that its line `expect` demands."""
 import json
-import os
 import subprocess
-from pathlib import Path
 
 import pytest
+from built import BUILD, ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
-BUILD = Path(os.environ.get("RTX_BUILD", ROOT / "build"))
 FILES = sorted((ROOT / "tests/repro").glob("*.repro"))
 
 

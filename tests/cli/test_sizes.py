@@ -1,14 +1,11 @@
 """Limits of what ships: the runtime library and what it must not hold, the program, and the file beside its weights."""
 import json
-import os
 import re
 import subprocess
-from pathlib import Path
 
 import pytest
+from built import BUILD
 
-ROOT = Path(__file__).resolve().parents[2]
-BUILD = Path(os.environ.get("RTX_BUILD", ROOT / "build"))
 MB = 1_000_000
 COMPILER = re.compile(r"^(ir|pass|syn|tun|lower|fe|pipe|cli|k[0-9]+)_")
 

@@ -12,19 +12,14 @@ import subprocess
 import tempfile
 
 import numpy as np
-import pytest
+from built import built
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
 NAN, INF = math.nan, math.inf
 TEXT = {"float32": "f32", "float64": "f64", "float16": "f16", "int64": "i64", "int32": "i32", "bool": "bool"}
 
 
 def tool():
-    given = os.environ.get("RTX_IR_EVAL")
-    found = [given] if given else sorted(ROOT.glob("build*/**/ir_eval"))
-    if not found:
-        pytest.skip("ir_eval is not built")
-    return str(found[0])
+    return built("ir_eval")
 
 
 class Refused(Exception):

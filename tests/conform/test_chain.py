@@ -13,9 +13,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from built import BUILD
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "device"))
-from device import BUILD, LEVELS, cpu_level, rtx_tool  # noqa: E402
+from device import LEVELS, cpu_level, rtx_tool  # noqa: E402
 
 ROOT_USER = os.geteuid() == 0
 NOBODY = 65534
@@ -32,13 +33,18 @@ def model_text(weights=WEIGHTS):
 class Place:
     """A folder with a model, an input, a cache, and the means to compile and to check."""
 
-    def __init__(self, folder, weights=WEIGHTS):
+    def __init__(self, folder, weights=WEIGHTS, cache=None):
         self.folder, self.weights = folder, weights
         self.cache, self.out = folder / "cache", folder / "f.rtxgc"
+        if cache:
+            shutil.copytree(cache, self.cache)
         (folder / "f.rtx").write_text(model_text(weights))
         (folder / "tmp").mkdir()
         self.x = np.random.default_rng(1).standard_normal((17, weights.shape[0])).astype(np.float32)
         np.save(folder / "x.npy", self.x)
+
+    def without_cache(self):
+        shutil.rmtree(self.cache)
 
     def env(self, **more):
         env = {k: v for k, v in os.environ.items() if not k.startswith("RTX_")}
@@ -79,12 +85,19 @@ class Place:
         return json.loads(r.stdout)["bad"]
 
 
+@pytest.fixture(scope="session")
+def profiled(tmp_path_factory):
+    """A cache that holds the facts of this machine and nothing else; they take seconds to measure."""
+    cache = tmp_path_factory.mktemp("profiled") / "cache"
+    subprocess.run([rtx_tool(), "profile", "--cache", str(cache)], capture_output=True, check=True)
+    return cache
+
+
 @pytest.fixture
-def place(tmp_path):
-    rtx_tool()
+def place(tmp_path, profiled):
     if shutil.which("cc") is None:
         pytest.skip("no C compiler: nothing to tune with")
-    return Place(tmp_path)
+    return Place(tmp_path, cache=profiled)
 
 
 def warnings(stderr):
@@ -154,9 +167,10 @@ def test_two_processes_tune_on_one_cache(place):
     assert place.bad_entries() == 0
 
 
-def test_worker_killed(place):
+def test_worker_killed(place, profiled):
     for _ in range(3):  # one that was about to end is not missed
-        shutil.rmtree(place.cache, ignore_errors=True)
+        place.without_cache()
+        shutil.copytree(profiled, place.cache)
         p = place.start()
         found = wait_for(lambda: measuring(p.pid))
         assert found, "no worker was seen"
@@ -275,6 +289,7 @@ def test_numbers_are_written_in_the_c_locale(place):
                                                         capture_output=True)
     if not made or not (place.folder / "de_DE.UTF-8").exists():
         pytest.skip("no localedef, or no locale sources (Debian: locales)")
+    place.without_cache()  # the facts of the machine are numbers, too
     code = ("import locale, os, rtx; locale.setlocale(locale.LC_ALL, 'de_DE.UTF-8'); assert locale.str(1.5) == '1,5'\n"
             "p = rtx.compile('f.rtx', budget=4, threads=1, buckets={'n': [16]}, cache=os.environ['CACHE'], out='de.rtxgc')\n"
             "assert 'untuned' not in p.report and p.report['rejected'] == 0, p.report")
@@ -291,6 +306,7 @@ def test_numbers_are_written_in_the_c_locale(place):
 
 @pytest.mark.skipif(not ROOT_USER, reason="needs root to give a folder away")
 def test_foreign_cache(place):
+    place.without_cache()
     place.cache.mkdir(mode=0o755)
     os.chown(place.cache, 12345, 12345)
     code, _, stderr = place.compile()
@@ -302,6 +318,7 @@ def test_foreign_cache(place):
 
 @pytest.mark.skipif(not ROOT_USER or not shutil.which("setpriv"), reason="needs root and setpriv")
 def test_read_only_cache_of_an_unprivileged_user(place):
+    place.without_cache()
     place.cache.mkdir(mode=0o555)
     for p in [place.folder, *place.folder.rglob("*")]:
         os.chown(p, NOBODY, NOBODY)
@@ -389,10 +406,10 @@ def test_damaged_bundle(place):
 
 # ---- numbers ----
 
-def test_nan_and_infinity_in_weights(tmp_path):
+def test_nan_and_infinity_in_weights(tmp_path, profiled):
     w = WEIGHTS.copy()
     w[3, 5], w[7, 9], w[1, 11] = np.nan, np.inf, -np.inf
-    place = Place(tmp_path, w)
+    place = Place(tmp_path, w, profiled)
     for tune in ("off", "quick"):
         code, _, stderr = place.compile(tune)
         assert code == 0, stderr
@@ -400,11 +417,11 @@ def test_nan_and_infinity_in_weights(tmp_path):
             place.right()
 
 
-def test_large_fixed_sizes_are_tuned(tmp_path):
+def test_large_fixed_sizes_are_tuned(tmp_path, profiled):
     """8.8 GFLOP: too much for the reference as a whole, so rows must be a size of the call and be checked at small ones."""
     rng = np.random.default_rng(3)
     weights = rng.standard_normal((512, 2100)).astype(np.float32) / 16
-    place = Place(tmp_path, weights)
+    place = Place(tmp_path, weights, profiled)
     text = model_text(weights).replace("sym n 0..1024\n", "").replace("f32[n,", "f32[4096,")
     (tmp_path / "f.rtx").write_text(text)
     r = subprocess.run([rtx_tool(), "compile", "f.rtx", "-o", "f.rtxgc", "--threads", "1", "--budget", "8", "--cache", str(place.cache), "--json"],

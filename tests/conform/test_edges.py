@@ -1,23 +1,14 @@
 """Edges of ONNX operators against ONNX Runtime, through compile and run: no elements, i32 that wraps, infinities, sizes of 1
 that are free, and sizes that cannot be proven equal, which are refused as UNSUPPORTED and never called wrong.
 """
-import os
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 onnx = pytest.importorskip("onnx")
 ort = pytest.importorskip("onnxruntime")
-from onnx import TensorProto, helper, numpy_helper  # noqa: E402
-
-ROOT = Path(__file__).resolve().parents[2]
-BUILD = Path(os.environ.get("RTX_BUILD", ROOT / "build"))
-sys.path.insert(0, str(ROOT / "python"))
-if "RTX_LIB" not in os.environ and not (ROOT / "build").exists():
-    os.environ["RTX_LIB"] = str(BUILD / "librtx.so")
 import rtx  # noqa: E402
+from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
 ort.set_default_logger_severity(4)
 N = helper.make_node

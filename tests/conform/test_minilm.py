@@ -6,13 +6,13 @@ import subprocess
 
 import numpy as np
 import pytest
+from built import built
 
 import minilm_files
 import rtx
 
 ort = pytest.importorskip("onnxruntime")
 HERE = os.path.dirname(os.path.abspath(__file__))
-BUILD = os.environ.get("RTX_BUILD", minilm_files.ROOT + "/build")
 TOLERANCE = 1e-5
 
 
@@ -53,7 +53,7 @@ def raised(kind):
     """The raised graph, one line a node in the order in which the output needs them, so that only what is computed counts.
     Left out is in what the exports may differ: what a fully masked row yields (the number that hides a key), whether NaN becomes
     0, and the digits of attention's scale that depend on whether one fp32 factor or two stand in the file."""
-    text = subprocess.run([BUILD + "/opt", "--pass=fold,raise,layout", minilm_files.model(kind)], check=True, capture_output=True,
+    text = subprocess.run([built("opt"), "--pass=fold,raise,layout", minilm_files.model(kind)], check=True, capture_output=True,
                           text=True).stdout
     nodes = dict(re.findall(r'(%\d+) ("[^"]*": [^ ]*)[,)]', text) + re.findall(r"^  (%\d+) = (.*)$", text, re.M))
     lines, number = [], {}
@@ -84,7 +84,7 @@ def test_exports_reach_the_same_graph(models):
 
 
 def test_raised_exports_keep_their_values(models):
-    r = subprocess.run([BUILD + "/test_pass_models"], env={**os.environ, "RTX_TEST_MINILM": models}, capture_output=True, text=True)
+    r = subprocess.run([built("test_pass_models")], env={**os.environ, "RTX_TEST_MINILM": models}, capture_output=True, text=True)
     print("\n".join(line for line in r.stdout.splitlines() if "difference" in line))
     assert r.returncode == 0 and "SKIPPED" not in r.stdout + r.stderr, r.stdout + r.stderr
 

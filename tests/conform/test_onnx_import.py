@@ -9,21 +9,17 @@ import tempfile
 import minilm_files
 import numpy as np
 import pytest
+from built import built
 
 onnx = pytest.importorskip("onnx")
 ort = pytest.importorskip("onnxruntime")
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
 ort.set_default_logger_severity(4)
 
 
 def tool():
-    given = os.environ.get("RTX_ONNX_EVAL")
-    found = [given] if given else sorted(ROOT.glob("build*/**/onnx_eval"))
-    if not found:
-        pytest.skip("onnx_eval is not built")
-    return str(found[0])
+    return built("onnx_eval")
 
 
 class Refused(Exception):

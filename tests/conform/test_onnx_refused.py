@@ -5,7 +5,8 @@ import subprocess
 
 import numpy as np
 import pytest
-from test_onnx_import import ROOT, Bad, N, Refused, evaluate, graph, helper, numpy_helper, onnx, runtime, tensor, tool
+from built import ROOT
+from test_onnx_import import Bad, N, Refused, evaluate, graph, helper, numpy_helper, onnx, runtime, tensor, tool
 
 F, I = onnx.TensorProto.FLOAT, onnx.TensorProto.INT64
 X = np.arange(6, dtype=np.float32).reshape(2, 3)

@@ -9,17 +9,9 @@ import shutil
 import subprocess
 
 import pytest
+from built import ROOT, built
 
 onnx = pytest.importorskip("onnx")
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-
-
-def ours():
-    given = os.environ.get("RTX_WIRE_DUMP")
-    found = [given] if given else sorted(ROOT.glob("build*/**/wire_dump"))
-    if not found:
-        pytest.skip("wire_dump is not built")
-    return str(found[0])
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +50,7 @@ def write(folder, blobs):
 def test_whole_files(theirs, tmp_path):
     files = write(tmp_path, node_models()) + sorted((ROOT / "tests/fuzz/corpus/onnx").iterdir())
     files += sorted(pathlib.Path(os.environ.get("RTX_TEST_MINILM", ROOT / "build/minilm")).glob("*.onnx"))
-    for f, a, b in zip(files, dumps(ours(), files), dumps(theirs, files), strict=True):
+    for f, a, b in zip(files, dumps(built("wire_dump"), files), dumps(theirs, files), strict=True):
         assert a == b, f
     print(f"{len(files)} files alike")
 
@@ -76,7 +68,7 @@ def test_damaged_files(theirs, tmp_path):
         blobs.append(bytes(b))
     files = write(tmp_path, blobs)
     both = only_ours = 0
-    for f, a, b in zip(files, dumps(ours(), files), dumps(theirs, files), strict=True):
+    for f, a, b in zip(files, dumps(built("wire_dump"), files), dumps(theirs, files), strict=True):
         if a[1] == b[1] == "accepted":
             assert a == b, f
             both += 1

@@ -11,16 +11,11 @@ import subprocess
 import sys
 import threading
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
+from built import BUILD, ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
-BUILD = Path(os.environ.get("RTX_BUILD", ROOT / "build"))
-sys.path.insert(0, str(ROOT / "python"))
-if "RTX_LIB" not in os.environ and not (ROOT / "build").exists():
-    os.environ["RTX_LIB"] = str(BUILD / "librtx.so")
 import rtx  # noqa: E402
 from rtx import _compile  # noqa: E402
 
@@ -414,7 +409,7 @@ def test_interrupted_compile(tmp_path, when):
     """Ctrl-C, again while that is being obeyed, and before the library has begun: it is raised once the library has stopped."""
     env = {**os.environ, "PYTHONPATH": str(ROOT / "python"), "RTX_LIB": rtx._native.path, "TMPDIR": str(tmp_path)}
     child = subprocess.Popen([sys.executable, "-c", INTERRUPTED, when], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                             text=True)
+                             text=True, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
     if when != "early":
         until = time.monotonic() + 60
         while not list(tmp_path.glob("rtx-cc-*/*.c")) and child.poll() is None and time.monotonic() < until:

@@ -9,13 +9,8 @@ import pathlib
 import subprocess
 import tempfile
 
-import pytest
-
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-BUILD = pathlib.Path(os.environ.get("RTX_BUILD", ROOT / "build"))
-if "RTX_LIB" not in os.environ:
-    os.environ["RTX_LIB"] = str(BUILD / "librtx.so")
-import rtx  # noqa: E402
+from built import built
+import rtx
 
 LEVELS = ("v2", "v3", "v4")
 THREADS = (1, 3)
@@ -23,10 +18,7 @@ SHM = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 
 
 def rtx_tool():
-    path = BUILD / "rtx"
-    if not path.exists():
-        pytest.skip(f"{path} is not built")
-    return str(path)
+    return built("rtx")
 
 
 def cpu_level():

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import op_cases
-from device import ROOT, Compiled, rtx, targets_cached
+from built import ROOT
+from device import Compiled, rtx, targets_cached
 from graphs import Graph, edges, rows_of
 from tolerance import EQUAL_TERMS, NORM, judge
 
