@@ -1,7 +1,7 @@
-/* The search for the cut, in order: what is fused and doubtful; the lowerings with one region cut; regions and their parts timed
- * in one run; then, region by region, the plan with it cut as well against the best so far; the parts of what was chosen tuned
- * in earnest. A plan's time is the sum over its steps at one combination of bucket sizes and threads; plans compare by the
- * geometric mean of those sums. */
+/* The search for the cut, in order: what no candidate was accepted for is cut; what is fused and doubtful; the lowerings with one
+ * region cut; regions and their parts timed in one run; then, region by region, the plan with it cut as well against the best
+ * so far; the parts of what was chosen tuned in earnest. A plan's time is the sum over its steps at one combination of bucket
+ * sizes and threads; plans compare by the geometric mean of those sums. */
 #include "pipe_cut.h"
 #include "pipe_pin.h"
 #include "pipe_seal.h"
@@ -31,6 +31,7 @@ typedef struct search {
     const pipe_cut *c;
     const lower_result *low; /* the first lowering and its results */
     const pipe_tuned *tuned;
+    const json_t *fusion; /* choices made before the search: cut is what they say */
     pass_machine hw;
     region *regions;
     uint32_t n_regions;
@@ -128,6 +129,32 @@ static bool clearly_faster(const timing *now, const timing *before)
     }
     double error = n > 1 ? sqrt(squares / (n - 1) / n) : 0;
     return n > 0 && sum / n > MAX(-log(TIE), 3 * error);
+}
+
+/* ---- choices ---- */
+
+/* The regions that choices say to cut; the texts are theirs. */
+static lower_deny split_of(const json_t *fusion)
+{
+    lower_deny d = {0};
+    for (size_t i = 0; i < json_array_size(fusion) && d.n < COUNT_OF(d.text) - TRIALS_MAX; i++) {
+        const json_t *e = json_array_get(fusion, i);
+        if (strcmp(json_string_value(json_object_get(e, "chosen")), "split") == 0)
+            d.text[d.n++] = json_string_value(json_object_get(e, "problem"));
+    }
+    return d;
+}
+
+static rtx_status region_json(const region *r, json_t *all, rtx_err *err)
+{
+    json_t *o = json_pack("{s:s, s:s, s:i, s:f, s:f, s:f, s:s, s:s}", "region", r->name, "problem",
+                          r->text, "uses", (int)r->uses, "ns", r->ns, "saves", r->saves, "bound",
+                          r->bound, "chosen", r->split ? "split" : "fused", "why", r->why);
+    if (o != NULL && r->split_ns > 0) {
+        json_object_set_new(o, "fused_ns", json_real(r->fused_ns));
+        json_object_set_new(o, "split_ns", json_real(r->split_ns));
+    }
+    return json_array_append_new(all, o) == 0 ? RTX_OK : FAIL(err, NOMEM, "out of memory");
 }
 
 /* ---- what is doubtful ---- */
@@ -282,7 +309,8 @@ static rtx_status list_items(search *s, rtx_err *err)
     TRY_ALLOC(s->item_text = base_zalloc_array(BASE_TAG_TUNE, ITEMS_MAX, sizeof *s->item_text),
               err);
     for (uint32_t t = 0; t < s->n_trials; t++) {
-        lower_deny deny = {{s->trial[t]->text}, 1};
+        lower_deny deny = split_of(s->fusion);
+        deny.text[deny.n++] = s->trial[t]->text;
         TRY(lower_graph_cut(s->c->graph, LOWER_BAKED, &deny, NULL, &s->side[t], err));
         TRY(add_difference(s, s->low, &s->side[t], err));
         TRY(add_difference(s, &s->side[t], s->low, err));
@@ -406,9 +434,17 @@ static rtx_status time_items(search *s, tun_report *report, rtx_err *err)
     return RTX_OK;
 }
 
+static bool any_split(const search *s)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < s->n_trials; i++)
+        any |= s->trial[i]->split;
+    return any;
+}
+
 static lower_deny denied(const search *s)
 {
-    lower_deny d = {0};
+    lower_deny d = split_of(s->fusion);
     for (uint32_t i = 0; i < s->n_trials; i++)
         if (s->trial[i]->split)
             d.text[d.n++] = s->trial[i]->text;
@@ -438,18 +474,6 @@ static rtx_status choose(search *s, rtx_err *err)
 }
 
 /* ---- results ---- */
-
-static rtx_status region_json(const region *r, json_t *all, rtx_err *err)
-{
-    json_t *o = json_pack("{s:s, s:s, s:i, s:f, s:f, s:f, s:s, s:s}", "region", r->name, "problem",
-                          r->text, "uses", (int)r->uses, "ns", r->ns, "saves", r->saves, "bound",
-                          r->bound, "chosen", r->split ? "split" : "fused", "why", r->why);
-    if (o != NULL && r->split_ns > 0) {
-        json_object_set_new(o, "fused_ns", json_real(r->fused_ns));
-        json_object_set_new(o, "split_ns", json_real(r->split_ns));
-    }
-    return json_array_append_new(all, o) == 0 ? RTX_OK : FAIL(err, NOMEM, "out of memory");
-}
 
 typedef struct plan { /* the chosen one, and who serves its slots */
     lower_result low;
@@ -508,10 +532,8 @@ static rtx_status tune_chosen(search *s, plan *p, tun_report *report, bool *out_
     report->keys += got.keys;
     report->hits += got.hits;
     for (uint32_t i = 0; i < n; i++) {
-        tun_result *r = &p->asked.items[slot[i]].result;
-        *r = items[i].result;
-        for (uint32_t k = 0; *out_done && k < items[i].n_points; k++)
-            *out_done = r->picks[k].kernel < r->n_kernels;
+        p->asked.items[slot[i]].result = items[i].result;
+        *out_done &= pipe_tuned_whole(&items[i]);
     }
     return RTX_OK;
 }
@@ -521,7 +543,7 @@ static rtx_status open_chosen(search *s, plan *out, tun_report *report, rtx_err 
 {
     lower_deny deny = denied(s);
     bool done = false;
-    if (deny.n == 0)
+    if (!any_split(s))
         return RTX_OK;
     TRY(plan_open(s, &deny, out, err));
     TRY(tune_chosen(s, out, report, &done, err));
@@ -598,9 +620,66 @@ static rtx_status run_search(search *s, lower_result *low, pipe_tuned *tuned, js
     rtx_status st = open_chosen(s, &chosen, report, err);
     for (uint32_t i = 0; st == RTX_OK && i < s->n_regions; i++)
         st = region_json(&s->regions[i], fusion, err);
-    if (st == RTX_OK && denied(s).n > 0)
+    if (st == RTX_OK && any_split(s))
         take_plan(&chosen, low, tuned, report);
     plan_done(&chosen);
+    return st;
+}
+
+/* ---- regions without a kernel ---- */
+
+/* Those of which every candidate was rejected join the choices, as cut. */
+static rtx_status list_rejected(const lower_result *low, const pipe_tuned *tuned, json_t *fusion,
+                                rtx_err *err)
+{
+    for (uint32_t i = 0; i < low->n_slots; i++) {
+        const lower_slot *slot = &low->slots[i];
+        lower_deny known = split_of(fusion);
+        bool ask = slot->region != NULL && tuned->items[i].result.picks != NULL &&
+                   !pipe_tuned_whole(&tuned->items[i]);
+        for (uint32_t k = 0; ask && k < known.n; k++)
+            ask = strcmp(known.text[k], slot->region) != 0;
+        region r = {.text = slot->region,
+                    .name = fmt_str_get(low->plan, slot->name),
+                    .uses = slot->uses,
+                    .split = true,
+                    .why = "no candidate was accepted"};
+        if (ask)
+            TRY(region_json(&r, fusion, err));
+    }
+    return RTX_OK;
+}
+
+/* Lower again as the choices say and tune what is new. */
+static rtx_status cut_again(const pipe_cut *c, lower_result *low, pipe_tuned *tuned,
+                            const json_t *fusion, tun_report *report, rtx_err *err)
+{
+    search s = {.c = c, .low = low, .tuned = tuned};
+    lower_deny deny = split_of(fusion);
+    plan p = {0};
+    bool done; /* the caller looks at each slot */
+    rtx_status st = plan_open(&s, &deny, &p, err);
+    if (st == RTX_OK)
+        st = tune_chosen(&s, &p, report, &done, err);
+    if (st == RTX_OK)
+        take_plan(&p, low, tuned, report);
+    plan_done(&p);
+    return st;
+}
+
+/* Kernels for every slot. A region that no candidate passes is cut: its parts are other problems, each rounded by itself. */
+static rtx_status tune_slots(const pipe_cut *c, lower_result *low, pipe_tuned *tuned,
+                             json_t *fusion, tun_report *report, rtx_err *err)
+{
+    rtx_status st = pipe_tune_slots(low, c->buckets, c->opt, tuned, report, err);
+    while (st == RTX_UNSUPPORTED && report->stopped[0] == 0) {
+        uint32_t known = split_of(fusion).n;
+        TRY(list_rejected(low, tuned, fusion, err));
+        if (split_of(fusion).n == known)
+            break;
+        TRY(cut_again(c, low, tuned, fusion, report, err));
+        st = pipe_tuned_all(low, tuned, report, NULL); /* the first reason stays */
+    }
     return st;
 }
 
@@ -638,20 +717,16 @@ static bool has_region(const lower_result *low, const char *text)
 static rtx_status replay(const pipe_cut *c, const json_t *choices, lower_result *low,
                          json_t *fusion, rtx_err *err)
 {
-    lower_deny deny = {0};
     size_t i;
     json_t *e;
     json_array_foreach(choices, i, e)
     {
-        const char *text = json_string_value(json_object_get(e, "problem")),
-                   *chosen = json_string_value(json_object_get(e, "chosen"));
-        if (!has_region(low, text) || chosen == NULL)
-            continue;
-        if (json_array_append(fusion, e) != 0)
+        if (has_region(low, json_string_value(json_object_get(e, "problem"))) &&
+            json_string_value(json_object_get(e, "chosen")) != NULL &&
+            json_array_append(fusion, e) != 0)
             return FAIL(err, NOMEM, "out of memory");
-        if (strcmp(chosen, "split") == 0 && deny.n < COUNT_OF(deny.text))
-            deny.text[deny.n++] = text;
     }
+    lower_deny deny = split_of(fusion);
     if (deny.n == 0)
         return RTX_OK;
     lower_result other;
@@ -675,13 +750,14 @@ static rtx_status tune_and_search(const pipe_cut *c, const char *question, lower
                                   pipe_tuned *tuned, json_t *fusion, tun_report *report,
                                   rtx_err *err)
 {
-    TRY(pipe_tune_slots(low, c->buckets, c->opt, tuned, report, err));
+    TRY(tune_slots(c, low, tuned, fusion, report, err));
     if (report->stopped[0])
         return RTX_OK;
     if (report->hw.read_curve.n == 0 &&
         (c->opt->tuner || tun_profile(c->opt->cache, false, &report->hw, NULL) != RTX_OK))
         return RTX_OK;
-    search s = {.c = c, .low = low, .tuned = tuned, .hw = facts_of(&report->hw)};
+    search s = {.c = c, .low = low, .tuned = tuned, .fusion = fusion};
+    s.hw = facts_of(&report->hw);
     rtx_status st = run_search(&s, low, tuned, fusion, report, err);
     bool keep = st == RTX_OK && s.tried && c->opt->tuner == NULL;
     search_done(&s);
@@ -719,5 +795,5 @@ rtx_status pipe_cut_tune(const pipe_cut *c, lower_result *low, pipe_tuned *tuned
     rtx_status s = replay(c, choices, low, fusion, err);
     json_decref(choices);
     TRY(s);
-    return pipe_tune_slots(low, c->buckets, o, tuned, report, err);
+    return tune_slots(c, low, tuned, fusion, report, err);
 }

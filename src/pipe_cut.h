@@ -1,5 +1,6 @@
 /* Where regions are cut, as a measured choice: a program is tuned with every legal fusion, then again with the costliest
- * doubtful regions cut in two, and the cut that is predicted faster is kept.
+ * doubtful regions cut in two, and the cut that is predicted faster is kept. A region of which no candidate is accepted is cut
+ * without that question.
  *   layer    top, beside pipeline.c
  *   owner    what it gives belongs to the caller; what it is given stays the caller's
  *   replay   the choices are an entry of the tuning cache: a compilation that finds it searches nothing */

@@ -299,6 +299,26 @@ tun_options pipe_tun_options(const pipe_options *o)
                          .progress_ctx = o->progress_ctx};
 }
 
+bool pipe_tuned_whole(const tun_item *it)
+{
+    bool whole = it->n_points == 0 || it->result.picks != NULL;
+    for (uint32_t k = 0; whole && k < it->n_points; k++)
+        whole = it->result.picks[k].kernel < it->result.n_kernels;
+    return whole;
+}
+
+rtx_status pipe_tuned_all(const lower_result *low, const pipe_tuned *t, const tun_report *report,
+                          rtx_err *err)
+{
+    for (uint32_t i = 0; i < t->n; i++)
+        if (!pipe_tuned_whole(&t->items[i]))
+            return report->stopped[0]
+                       ? FAIL(err, UNSUPPORTED, "%s", report->stopped)
+                       : FAIL(err, UNSUPPORTED, "no candidate for node '%s' was accepted",
+                              fmt_str_get(low->plan, low->slots[i].name));
+    return RTX_OK;
+}
+
 rtx_status pipe_tune_run(const lower_result *low, const pipe_options *o, pipe_tuned *out,
                          tun_report *report, rtx_err *err)
 {
@@ -315,13 +335,7 @@ rtx_status pipe_tune_run(const lower_result *low, const pipe_options *o, pipe_tu
     rtx_status s = (o->tuner ? o->tuner : tun_run)(out->items, out->n, &to, report, err);
     pipe_pin_done(&pin);
     TRY(s);
-    for (uint32_t i = 0; i < out->n; i++)
-        for (uint32_t k = 0; k < out->items[i].n_points; k++)
-            if (out->items[i].result.picks[k].kernel >= out->items[i].result.n_kernels)
-                return report->stopped[0]
-                           ? FAIL(err, UNSUPPORTED, "%s", report->stopped)
-                           : FAIL(err, UNSUPPORTED, "no candidate for node '%s' was accepted",
-                                  fmt_str_get(low->plan, low->slots[i].name));
+    TRY(pipe_tuned_all(low, out, report, err));
     if (report->stopped[0])
         base_warn("tuning stopped: %s", report->stopped);
     return RTX_OK;

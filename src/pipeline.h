@@ -96,6 +96,10 @@ RTX_MUST_CHECK rtx_status pipe_tune_items(const lower_result *low, const pipe_bu
                                           const pipe_options *opt, pipe_tuned *out, rtx_err *err);
 RTX_MUST_CHECK rtx_status pipe_tune_run(const lower_result *low, const pipe_options *opt,
                                         pipe_tuned *tuned, tun_report *report, rtx_err *err);
+/* Has each of its points a kernel? UNSUPPORTED naming the first slot where one has none. */
+bool pipe_tuned_whole(const tun_item *it);
+RTX_MUST_CHECK rtx_status pipe_tuned_all(const lower_result *low, const pipe_tuned *t,
+                                         const tun_report *report, rtx_err *err);
 tun_options pipe_tun_options(const pipe_options *opt); /* without hooks */
 /* Sizes of a slot for one combination of bucket sizes, one thread; false when they cannot be told. */
 bool pipe_point_at(const lower_result *low, const lower_slot *s, const pipe_buckets *b,

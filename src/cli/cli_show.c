@@ -398,7 +398,7 @@ static void explain_cut(const json_t *fusion)
         if (split > 0)
             base_buf_printf(&b, "; the program takes %.3f ms fused, %.3f ms split", fused * 1e-6,
                             split * 1e-6);
-        else
+        else if (json_number_value(json_object_get(f, "ns")) > 0)
             base_buf_printf(&b, "; fusing saves %.1f%%, cutting at most %.1f%% of the program",
                             percent(f, "saves"), percent(f, "bound"));
         int column = printf("  %s (%lld uses)  ", text_of(f, "region"),

@@ -531,14 +531,15 @@ static rtx_status record(tun_session *s, rtx_err *err)
 /* Fill all results; an item without any kernel needs a precompiled one. */
 static rtx_status finish(tun_session *s, const rtx_err *trouble, rtx_err *err)
 {
+    rtx_status status = RTX_OK;
     TRY(record(s, err));
     for (uint32_t i = 0; i < s->n_jobs; i++) {
         tun_job *j = &s->jobs[i];
         TRY(give_result(j, err));
-        if (j->item->result.n_kernels == 0 && !has_ready(j, s->opt->isa)) {
+        if (status == RTX_OK && j->item->result.n_kernels == 0 && !has_ready(j, s->opt->isa)) {
             const char *why = j->why.text[0] ? j->why.text : trouble->text;
-            return FAIL(err, UNSUPPORTED, "%s: no kernel for this problem: %s", j->templ->name,
-                        why);
+            status =
+                FAIL(err, UNSUPPORTED, "%s: no kernel for this problem: %s", j->templ->name, why);
         }
     }
     tun_lap(s, &s->report->other_s);
@@ -549,7 +550,7 @@ static rtx_status finish(tun_session *s, const rtx_err *trouble, rtx_err *err)
                   s->worker.killed);
         s->report->warnings++;
     }
-    return RTX_OK;
+    return status;
 }
 
 /* Search for what is missing; trouble with tools leaves what the cache had and says why. */
@@ -599,7 +600,7 @@ rtx_status tun_run(tun_item *items, uint32_t n_items, const tun_options *opt, tu
     if (status == RTX_OK)
         status = finish(&s, &trouble, err);
     close_session(&s);
-    for (uint32_t i = 0; status != RTX_OK && i < n_items; i++)
+    for (uint32_t i = 0; status != RTX_OK && status != RTX_UNSUPPORTED && i < n_items; i++)
         tun_result_done(&items[i].result);
     return status;
 }

@@ -417,6 +417,21 @@ def test_nan_and_infinity_in_weights(tmp_path, profiled):
             place.right()
 
 
+def test_a_region_that_no_candidate_passes_is_cut(place):
+    """sin(10000 x): what rounding the product does is not the sine's fault, so two kernels pass where one does not."""
+    (place.folder / "f.rtx").write_text('sym n 0..1024\nfunc @f(%0 "x": f32[n,48]) {\n  %1 = const f32[] {10000}\n  %2 = broadcast %1 {dims=[n,48]}\n'
+                                        '  %3 = mul %0 %2\n  %4 = sin %3\n  %5 = reduce_sum %4 {axes=[0]}\n  return %5 "y"\n}\n')
+    code, _, stderr = place.compile()
+    assert code == 0 and not warnings(stderr), stderr
+    said = subprocess.run([rtx_tool(), "explain", "f.rtxgc", "--json"], cwd=place.folder, env=place.env(), capture_output=True, text=True)
+    cut = json.loads(said.stdout)["fusion"][0]
+    assert (cut["chosen"], cut["why"]) == ("split", "no candidate was accepted"), cut
+    r = subprocess.run([rtx_tool(), "run", "f.rtxgc", "--input", "x=x.npy", "--output", "got"], cwd=place.folder, env=place.env(), capture_output=True)
+    assert r.returncode == 0, r.stderr
+    product = (place.x * np.float32(10000)).astype(np.float64)
+    np.testing.assert_allclose(np.load(place.folder / "got/y.npy"), np.sin(product).sum(0), rtol=0, atol=1e-5)
+
+
 def test_large_fixed_sizes_are_tuned(tmp_path, profiled):
     """8.8 GFLOP: too much for the reference as a whole, so rows must be a size of the call and be checked at small ones."""
     rng = np.random.default_rng(3)

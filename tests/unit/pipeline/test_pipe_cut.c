@@ -22,6 +22,7 @@ static struct plan_of_times {
     double dot[3], norm[3];
     double gbps;   /* of the machine: low = fusing saves much */
     double gflops; /* high = cutting can save nothing */
+    int rejects;   /* every candidate of a dot with so many additions or more; 0 = none */
     rtx_status fails;
     int fails_at; /* call number; 0 = never */
     int calls, items;
@@ -44,6 +45,12 @@ static rtx_status plant(tun_item *it, rtx_err *err)
     TRY_ALLOC(r->picks = base_zalloc_array(BASE_TAG_TUNE, it->n_points, sizeof *r->picks), err);
     TRY_ALLOC(r->kernels = base_zalloc_array(BASE_TAG_TUNE, 1, sizeof *r->kernels), err);
     r->n_kernels = 1;
+    if (ops(it->problem, IR_dot) && times.rejects > 0 && adds >= times.rejects) {
+        r->n_kernels = 0;
+        for (uint32_t k = 0; k < it->n_points; k++)
+            r->picks[k] = (tun_pick){.kernel = FMT_NONE};
+        return RTX_OK;
+    }
     for (uint32_t k = 0; k < it->n_points; k++)
         r->picks[k] = (tun_pick){.ways = 1, .ns = ns, .default_ns = ns};
     return syn_match(it->problem, &r->kernels[0].variant.templ, err);
@@ -52,7 +59,9 @@ static rtx_status plant(tun_item *it, rtx_err *err)
 static rtx_status tuner(tun_item *items, uint32_t n, const tun_options *opt, tun_report *report,
                         rtx_err *err)
 {
-    *report = (tun_report){.keys = n, .compiled = n, .budget_s = opt->budget_s};
+    *report = (tun_report){.compiled = n, .budget_s = opt->budget_s};
+    for (uint32_t i = 0; i < n; i++)
+        report->keys += items[i].n_points;
     report->hw = (tun_hw){.cores = 1,
                           .fma_gflops = {times.gflops, times.gflops},
                           .read_curve = {{1e9}, {times.gbps}, 1}};
@@ -229,11 +238,40 @@ static void test_trouble_leaves_the_first_cut(void **state)
     }
 }
 
-/* NOMEM, or the choice that is made otherwise; nothing is left. */
-static void test_every_allocation_fails_once(void **state)
+static void test_a_region_without_a_kernel_is_cut(void **state)
 {
     (void)state;
-    const struct plan_of_times t = {{0, 500, 1000}, {100, 110}, .gbps = 100, .gflops = 1};
+    bed b;
+    struct plan_of_times t = {
+        {400, 500, 1000}, {100, 110, 120}, .gbps = 100, .gflops = 1000, .rejects = 2};
+    assert_int_equal(run(&b, t), RTX_OK);
+    json_t *first = json_array_get(b.fusion, 0);
+    assert_string_equal(json_string_value(json_object_get(first, "chosen")), "split");
+    assert_string_equal(json_string_value(json_object_get(first, "why")),
+                        "no candidate was accepted");
+    assert_int_equal(dot_adds(&b), 1);
+    assert_int_equal(times.calls, 2); /* all; what is new */
+    for (uint32_t i = 0; i < b.tuned.n; i++)
+        b.report.keys -= b.tuned.items[i].n_points;
+    assert_int_equal(b.report.keys, 0);
+    done(&b);
+    t.rejects = 1; /* its part, too */
+    assert_int_equal(run(&b, t), RTX_OK);
+    assert_int_equal(dot_adds(&b), 0);
+    assert_int_equal(times.calls, 3);
+    done(&b);
+    t.gflops = 1; /* a search goes on from that cut: the norm lets go of what it took */
+    assert_int_equal(run(&b, t), RTX_OK);
+    assert_int_equal(dot_adds(&b), 0);
+    done(&b);
+    t.fails = RTX_UNSUPPORTED, t.fails_at = 2; /* the parts cannot be tuned */
+    assert_int_equal(run(&b, t), RTX_UNSUPPORTED);
+    done(&b);
+}
+
+/* NOMEM, or the choice that is made otherwise; nothing is left. */
+static void every_allocation_fails_once(struct plan_of_times t, int adds)
+{
     int survived = 0;
     for (int64_t n = 0;; n++) {
         bed b;
@@ -244,8 +282,9 @@ static void test_every_allocation_fails_once(void **state)
         base_alloc_fail_at(-1);
         bool beyond = (int64_t)(base_alloc_count() - start) <= n;
         if (s == RTX_OK) {
-            assert_string_equal(said(&b, "chosen"), "split");
-            assert_int_equal(dot_adds(&b), 1);
+            json_t *first = json_array_get(b.fusion, 0);
+            assert_string_equal(json_string_value(json_object_get(first, "chosen")), "split");
+            assert_int_equal(dot_adds(&b), adds);
             survived++;
         } else {
             assert_int_equal(s, RTX_NOMEM);
@@ -259,6 +298,15 @@ static void test_every_allocation_fails_once(void **state)
     }
 }
 
+static void test_every_allocation_fails_once(void **state)
+{
+    (void)state;
+    struct plan_of_times t = {{0, 500, 1000}, {100, 110, 120}, .gbps = 100, .gflops = 1};
+    every_allocation_fails_once(t, 1);
+    t.rejects = 1;
+    every_allocation_fails_once(t, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -266,6 +314,7 @@ int main(void)
         cmocka_unit_test(test_a_slower_or_equal_cut_is_not),
         cmocka_unit_test(test_a_clear_fusion_is_not_measured),
         cmocka_unit_test(test_trouble_leaves_the_first_cut),
+        cmocka_unit_test(test_a_region_without_a_kernel_is_cut),
         cmocka_unit_test(test_every_allocation_fails_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
