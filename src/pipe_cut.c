@@ -12,6 +12,7 @@
 #define SAMPLES    4  /* combinations of bucket sizes at which plans are compared */
 #define ITEMS_MAX  32 /* problems that are timed for it */
 #define NEIGHBOURS 2  /* candidates of each, besides the static choice */
+_Static_assert(PIPE_PIN_SPLITS + TRIALS_MAX <= sizeof((lower_deny *)0)->text / sizeof(char *), "");
 /* Seconds, as a share of the first run's: for all trials, and again for the parts of what they chose. */
 #define BUDGET_SHARE   0.10
 #define BUDGET_LEAST_S 5.0  /* parts that are not compiled in time look slow */
@@ -131,32 +132,6 @@ static bool clearly_faster(const timing *now, const timing *before)
     return n > 0 && sum / n > MAX(-log(TIE), 3 * error);
 }
 
-/* ---- choices ---- */
-
-/* The regions that choices say to cut; the texts are theirs. */
-static lower_deny split_of(const json_t *fusion)
-{
-    lower_deny d = {0};
-    for (size_t i = 0; i < json_array_size(fusion) && d.n < COUNT_OF(d.text) - TRIALS_MAX; i++) {
-        const json_t *e = json_array_get(fusion, i);
-        if (strcmp(json_string_value(json_object_get(e, "chosen")), "split") == 0)
-            d.text[d.n++] = json_string_value(json_object_get(e, "problem"));
-    }
-    return d;
-}
-
-static rtx_status region_json(const region *r, json_t *all, rtx_err *err)
-{
-    json_t *o = json_pack("{s:s, s:s, s:i, s:f, s:f, s:f, s:s, s:s}", "region", r->name, "problem",
-                          r->text, "uses", (int)r->uses, "ns", r->ns, "saves", r->saves, "bound",
-                          r->bound, "chosen", r->split ? "split" : "fused", "why", r->why);
-    if (o != NULL && r->split_ns > 0) {
-        json_object_set_new(o, "fused_ns", json_real(r->fused_ns));
-        json_object_set_new(o, "split_ns", json_real(r->split_ns));
-    }
-    return json_array_append_new(all, o) == 0 ? RTX_OK : FAIL(err, NOMEM, "out of memory");
-}
-
 /* ---- what is doubtful ---- */
 
 static region *region_of(search *s, const lower_slot *slot)
@@ -224,7 +199,7 @@ static rtx_status list_regions(search *s, bool *out_known, rtx_err *err)
     double all = program_ns(s);
     *out_known = all > 0;
     for (uint32_t i = 0; *out_known && i < s->low->n_slots; i++)
-        if (s->low->slots[i].region != NULL && s->low->slots[i].uses > 0)
+        if (s->low->slots[i].anchored && s->low->slots[i].uses > 0)
             *out_known = weigh(s, i);
     qsort(s->regions, s->n_regions, sizeof *s->regions, costliest_first);
     for (uint32_t i = 0; i < s->n_regions; i++) {
@@ -309,7 +284,7 @@ static rtx_status list_items(search *s, rtx_err *err)
     TRY_ALLOC(s->item_text = base_zalloc_array(BASE_TAG_TUNE, ITEMS_MAX, sizeof *s->item_text),
               err);
     for (uint32_t t = 0; t < s->n_trials; t++) {
-        lower_deny deny = split_of(s->fusion);
+        lower_deny deny = pipe_pin_split(s->fusion);
         deny.text[deny.n++] = s->trial[t]->text;
         TRY(lower_graph_cut(s->c->graph, LOWER_BAKED, &deny, NULL, &s->side[t], err));
         TRY(add_difference(s, s->low, &s->side[t], err));
@@ -444,7 +419,7 @@ static bool any_split(const search *s)
 
 static lower_deny denied(const search *s)
 {
-    lower_deny d = split_of(s->fusion);
+    lower_deny d = pipe_pin_split(s->fusion);
     for (uint32_t i = 0; i < s->n_trials; i++)
         if (s->trial[i]->split)
             d.text[d.n++] = s->trial[i]->text;
@@ -474,6 +449,18 @@ static rtx_status choose(search *s, rtx_err *err)
 }
 
 /* ---- results ---- */
+
+static rtx_status region_json(const region *r, json_t *all, rtx_err *err)
+{
+    json_t *o = json_pack("{s:s, s:s, s:i, s:f, s:f, s:f, s:s, s:s}", "region", r->name, "problem",
+                          r->text, "uses", (int)r->uses, "ns", r->ns, "saves", r->saves, "bound",
+                          r->bound, "chosen", r->split ? "split" : "fused", "why", r->why);
+    if (o != NULL && r->split_ns > 0) {
+        json_object_set_new(o, "fused_ns", json_real(r->fused_ns));
+        json_object_set_new(o, "split_ns", json_real(r->split_ns));
+    }
+    return json_array_append_new(all, o) == 0 ? RTX_OK : FAIL(err, NOMEM, "out of memory");
+}
 
 typedef struct plan { /* the chosen one, and who serves its slots */
     lower_result low;
@@ -634,9 +621,8 @@ static rtx_status list_rejected(const lower_result *low, const pipe_tuned *tuned
 {
     for (uint32_t i = 0; i < low->n_slots; i++) {
         const lower_slot *slot = &low->slots[i];
-        lower_deny known = split_of(fusion);
-        bool ask = slot->region != NULL && tuned->items[i].result.picks != NULL &&
-                   !pipe_tuned_whole(&tuned->items[i]);
+        lower_deny known = pipe_pin_split(fusion);
+        bool ask = slot->region != NULL && tuned->items[i].result.rejected;
         for (uint32_t k = 0; ask && k < known.n; k++)
             ask = strcmp(known.text[k], slot->region) != 0;
         region r = {.text = slot->region,
@@ -655,7 +641,7 @@ static rtx_status cut_again(const pipe_cut *c, lower_result *low, pipe_tuned *tu
                             const json_t *fusion, tun_report *report, rtx_err *err)
 {
     search s = {.c = c, .low = low, .tuned = tuned};
-    lower_deny deny = split_of(fusion);
+    lower_deny deny = pipe_pin_split(fusion);
     plan p = {0};
     bool done; /* the caller looks at each slot */
     rtx_status st = plan_open(&s, &deny, &p, err);
@@ -673,9 +659,9 @@ static rtx_status tune_slots(const pipe_cut *c, lower_result *low, pipe_tuned *t
 {
     rtx_status st = pipe_tune_slots(low, c->buckets, c->opt, tuned, report, err);
     while (st == RTX_UNSUPPORTED && report->stopped[0] == 0) {
-        uint32_t known = split_of(fusion).n;
+        uint32_t known = pipe_pin_split(fusion).n;
         TRY(list_rejected(low, tuned, fusion, err));
-        if (split_of(fusion).n == known)
+        if (pipe_pin_split(fusion).n == known)
             break;
         TRY(cut_again(c, low, tuned, fusion, report, err));
         st = pipe_tuned_all(low, tuned, report, NULL); /* the first reason stays */
@@ -705,42 +691,11 @@ static rtx_status question_of(const pipe_cut *c, const lower_result *low, base_b
     return base_buf_ok(out, err);
 }
 
-static bool has_region(const lower_result *low, const char *text)
-{
-    for (uint32_t i = 0; text != NULL && i < low->n_slots; i++)
-        if (low->slots[i].region != NULL && strcmp(low->slots[i].region, text) == 0)
-            return true;
-    return false;
-}
-
-/* Cut as earlier choices say; those about other programs' regions go. */
-static rtx_status replay(const pipe_cut *c, const json_t *choices, lower_result *low,
-                         json_t *fusion, rtx_err *err)
-{
-    size_t i;
-    json_t *e;
-    json_array_foreach(choices, i, e)
-    {
-        if (has_region(low, json_string_value(json_object_get(e, "problem"))) &&
-            json_string_value(json_object_get(e, "chosen")) != NULL &&
-            json_array_append(fusion, e) != 0)
-            return FAIL(err, NOMEM, "out of memory");
-    }
-    lower_deny deny = split_of(fusion);
-    if (deny.n == 0)
-        return RTX_OK;
-    lower_result other;
-    TRY(lower_graph_cut(c->graph, LOWER_BAKED, &deny, c->consts, &other, err));
-    lower_result_done(low);
-    *low = other;
-    return RTX_OK;
-}
-
 static rtx_status pinned(const pipe_cut *c, lower_result *low, json_t *fusion, rtx_err *err)
 {
     pipe_pin pin;
     TRY(pipe_pin_open(c->opt->pin, &pin, err));
-    rtx_status s = replay(c, pin.fusion, low, fusion, err);
+    rtx_status s = pipe_pin_replay(c->graph, c->consts, pin.fusion, low, fusion, err);
     pipe_pin_done(&pin);
     return s;
 }
@@ -792,7 +747,7 @@ rtx_status pipe_cut_tune(const pipe_cut *c, lower_result *low, pipe_tuned *tuned
     json_t *choices = answer ? json_loads(answer, 0, NULL) : NULL;
     if (choices == NULL)
         return tune_and_search(c, question.data, low, tuned, fusion, report, err);
-    rtx_status s = replay(c, choices, low, fusion, err);
+    rtx_status s = pipe_pin_replay(c->graph, c->consts, choices, low, fusion, err);
     json_decref(choices);
     TRY(s);
     return tune_slots(c, low, tuned, fusion, report, err);

@@ -82,3 +82,55 @@ size_t pipe_pin_variants(void *ctx, const syn_problem *p, fmt_isa isa, syn_varia
     }
     return kept ? kept : n;
 }
+
+/* ---- the cut ---- */
+
+lower_deny pipe_pin_split(const json_t *choices)
+{
+    lower_deny d = {0};
+    for (size_t i = 0; i < json_array_size(choices) && d.n < PIPE_PIN_SPLITS; i++) {
+        const json_t *e = json_array_get(choices, i);
+        if (strcmp(json_string_value(json_object_get(e, "chosen")), "split") == 0)
+            d.text[d.n++] = json_string_value(json_object_get(e, "problem"));
+    }
+    return d;
+}
+
+static bool has_region(const lower_result *low, const char *text)
+{
+    for (uint32_t i = 0; text != NULL && i < low->n_slots; i++)
+        if (low->slots[i].region != NULL && strcmp(low->slots[i].region, text) == 0)
+            return true;
+    return false;
+}
+
+static bool has_choice(const json_t *all, const json_t *e)
+{
+    for (size_t i = 0; i < json_array_size(all); i++)
+        if (json_array_get(all, i) == e)
+            return true;
+    return false;
+}
+
+/* Until nothing new is split: what is left of a region may have been split, too. */
+rtx_status pipe_pin_replay(const ir_graph *g, lower_consts *consts, const json_t *choices,
+                           lower_result *low, json_t *taken, rtx_err *err)
+{
+    for (;;) {
+        uint32_t before = pipe_pin_split(taken).n;
+        for (size_t i = 0; i < json_array_size(choices); i++) {
+            json_t *e = json_array_get(choices, i);
+            if (has_region(low, json_string_value(json_object_get(e, "problem"))) &&
+                json_string_value(json_object_get(e, "chosen")) != NULL && !has_choice(taken, e) &&
+                json_array_append(taken, e) != 0)
+                return FAIL(err, NOMEM, "out of memory");
+        }
+        lower_deny deny = pipe_pin_split(taken);
+        if (deny.n == before)
+            return RTX_OK;
+        lower_result other;
+        TRY(lower_graph_cut(g, LOWER_BAKED, &deny, consts, &other, err));
+        lower_result_done(low);
+        *low = other;
+    }
+}

@@ -42,8 +42,8 @@ typedef struct lower_slot {
     uint32_t n_sym;
     uint32_t uses; /* steps that call it */
     fmt_str name;  /* of its first step */
-    char *
-        region; /* where work was fused onto an anchor: the region's own text (lower_region_text); else NULL */
+    char *region;  /* where work was fused: the region's own text (lower_region_text); else NULL */
+    bool anchored; /* it was fused onto something that is not elementwise */
 } lower_slot;
 
 typedef struct lower_result {

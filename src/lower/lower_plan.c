@@ -197,8 +197,9 @@ static rtx_status place_problem(lowering *l, lower_built *b, fmt_str name, uint3
 /* Regions of one problem that differ in their views share a slot and the first one's name. */
 static rtx_status name_region(const lowering *l, const pass_region *r, lower_slot *s, rtx_err *err)
 {
-    if (l->mode != LOWER_BAKED || r->anchor == 0 || r->n_nodes < 2 || s->region != NULL)
+    if (l->mode != LOWER_BAKED || r->n_nodes < 2 || s->region != NULL)
         return RTX_OK;
+    s->anchored = r->anchor != 0;
     AUTO_BUF base_buf text;
     base_buf_init(&text, BASE_TAG_PASSES, 1 << 20);
     TRY(lower_region_text(l->g, r, l->mode, &text, err));

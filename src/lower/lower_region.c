@@ -62,7 +62,7 @@ rtx_status lower_region_text(const ir_graph *g, const pass_region *r, lower_mode
 bool lower_whole(void *ctx, const ir_graph *g, const pass_region *finished)
 {
     lower_ask *ask = ctx;
-    if (ask->deny == NULL || ask->deny->n == 0 || finished->anchor == 0)
+    if (ask->deny == NULL || ask->deny->n == 0)
         return true;
     AUTO_BUF base_buf text;
     base_buf_init(&text, BASE_TAG_PASSES, 1 << 20);

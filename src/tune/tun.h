@@ -92,6 +92,7 @@ typedef struct tun_result {
     tun_pick *picks; /* one a point */
     tun_kernel *kernels;
     uint32_t n_kernels;
+    bool rejected; /* there is none, and each candidate that was tried fell by its own fault */
     char *
         evidence; /* JSON object: candidates, verdicts, errors, times, cache state; what explain prints */
 } tun_result;
@@ -116,7 +117,7 @@ typedef struct tun_report {
 /* Tune all items; rounds interleave over all keys. Answers in the cache need neither compiler nor worker. Where there is
  * no answer and no compiler, a kernel tuned for another size of the same problem serves; UNSUPPORTED (with the reason)
  * when some item has none at all and no precompiled kernel either: the caller then cuts to the precompiled set. Results stand
- * then, too, as far as there are any: where a pick has no kernel, none was accepted. */
+ * then, too, as far as there are any. */
 RTX_MUST_CHECK rtx_status tun_run(tun_item *items, uint32_t n_items, const tun_options *opt,
                                   tun_report *report, rtx_err *err);
 void tun_result_done(tun_result *r);

@@ -472,6 +472,21 @@ static rtx_status give_kernel(const tun_cand *c, tun_kernel *out, rtx_err *err)
     return RTX_OK;
 }
 
+/* Something was tried, and trouble with tools kept nothing from being judged. */
+static bool judged(const tun_job *j)
+{
+    bool any = false;
+    for (uint32_t v = 0; v < j->space.n; v++) {
+        rtx_status why = j->cands[v].why.code;
+        if (j->state[v] != TUN_BAD || why == RTX_CANCELLED)
+            continue;
+        if (!tun_is_verdict(why))
+            return false;
+        any = true;
+    }
+    return any;
+}
+
 static rtx_status give_result(tun_job *j, rtx_err *err)
 {
     tun_result *r = &j->item->result;
@@ -496,6 +511,7 @@ static rtx_status give_result(tun_job *j, rtx_err *err)
         }
         r->picks[k].kernel = at[v];
     }
+    r->rejected = r->n_kernels == 0 && judged(j);
     return tun_book_evidence(j, &r->evidence, err);
 }
 
@@ -567,7 +583,7 @@ static rtx_status search_missing(tun_session *s, rtx_err *trouble, rtx_err *err)
     if (status == RTX_OK && missing)
         status = search(s, trouble);
     if (!s->have_cc || status == RTX_COMPILE || status == RTX_NOT_FOUND ||
-        status == RTX_UNSUPPORTED || status == RTX_IO) {
+        status == RTX_UNSUPPORTED || status == RTX_IO || status == RTX_DEVICE) {
         snprintf(s->report->stopped, sizeof s->report->stopped, "%s: %.180s",
                  rtx_status_text(status), trouble->text);
         s->report->warnings++;

@@ -184,6 +184,17 @@ def test_worker_killed(place, profiled):
     assert place.bad_entries() == 0
 
 
+@pytest.mark.parametrize("does", ["exec sleep 600", "exit 3", "kill -SEGV $$"])
+def test_a_worker_that_is_of_no_use(place, does):
+    """It watches compilers, but gives no answer about the machine and about candidates."""
+    place.without_cache()
+    worker = script(place, "rtx-worker", f'#!/bin/sh\ncase $* in *--exec*) exec {BUILD}/rtx-worker "$@";; esac\n{does}\n')
+    code, _, stderr = place.compile(env={"RTX_WORKER": worker})
+    assert code == 0, stderr
+    assert len(warnings(stderr)) == 1 and ("no answer" in stderr or "crashed" in stderr), stderr
+    place.right()
+
+
 def test_every_worker_killed(place):
     """As if the machine killed them all: what was measured is kept, the rest is precompiled."""
     p, killed = place.start(), 0
@@ -417,19 +428,24 @@ def test_nan_and_infinity_in_weights(tmp_path, profiled):
             place.right()
 
 
-def test_a_region_that_no_candidate_passes_is_cut(place):
+@pytest.mark.parametrize("last", ["sin", "sum"])
+def test_a_region_that_no_candidate_passes_is_cut(place, last):
     """sin(10000 x): what rounding the product does is not the sine's fault, so two kernels pass where one does not."""
     (place.folder / "f.rtx").write_text('sym n 0..1024\nfunc @f(%0 "x": f32[n,48]) {\n  %1 = const f32[] {10000}\n  %2 = broadcast %1 {dims=[n,48]}\n'
-                                        '  %3 = mul %0 %2\n  %4 = sin %3\n  %5 = reduce_sum %4 {axes=[0]}\n  return %5 "y"\n}\n')
-    code, _, stderr = place.compile()
-    assert code == 0 and not warnings(stderr), stderr
-    said = subprocess.run([rtx_tool(), "explain", "f.rtxgc", "--json"], cwd=place.folder, env=place.env(), capture_output=True, text=True)
-    cut = json.loads(said.stdout)["fusion"][0]
+                                        '  %3 = mul %0 %2\n  %4 = sin %3\n' +
+                                        ('  return %4 "y"\n}\n' if last == "sin" else '  %5 = reduce_sum %4 {axes=[0]}\n  return %5 "y"\n}\n'))
+    for again in (False, True):
+        r = subprocess.run([*place.command(), "--json"], cwd=place.folder, env=place.env(), capture_output=True, text=True)
+        assert r.returncode == 0 and not warnings(r.stderr), r.stderr
+        report = json.loads(r.stdout)
+        assert (report["cache_hits"] == report["cache_keys"]) == again, report
+    r = subprocess.run([rtx_tool(), "explain", "f.rtxgc", "--json"], cwd=place.folder, env=place.env(), capture_output=True, text=True)
+    cut = json.loads(r.stdout)["fusion"][0]
     assert (cut["chosen"], cut["why"]) == ("split", "no candidate was accepted"), cut
     r = subprocess.run([rtx_tool(), "run", "f.rtxgc", "--input", "x=x.npy", "--output", "got"], cwd=place.folder, env=place.env(), capture_output=True)
     assert r.returncode == 0, r.stderr
-    product = (place.x * np.float32(10000)).astype(np.float64)
-    np.testing.assert_allclose(np.load(place.folder / "got/y.npy"), np.sin(product).sum(0), rtol=0, atol=1e-5)
+    want = np.sin((place.x * np.float32(10000)).astype(np.float64))
+    np.testing.assert_allclose(np.load(place.folder / "got/y.npy"), want if last == "sin" else want.sum(0), rtol=0, atol=1e-5)
 
 
 def test_large_fixed_sizes_are_tuned(tmp_path, profiled):

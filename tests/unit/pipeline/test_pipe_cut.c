@@ -47,6 +47,7 @@ static rtx_status plant(tun_item *it, rtx_err *err)
     r->n_kernels = 1;
     if (ops(it->problem, IR_dot) && times.rejects > 0 && adds >= times.rejects) {
         r->n_kernels = 0;
+        r->rejected = true;
         for (uint32_t k = 0; k < it->n_points; k++)
             r->picks[k] = (tun_pick){.kernel = FMT_NONE};
         return RTX_OK;
