@@ -165,6 +165,9 @@ static rtx_status parse_into(syn_problem *p, const char *text, size_t len, rtx_e
     ir_graph_free(p->region);
     p->region = NULL;
     TRY(ir_parse(at, (size_t)(end - at), p->dims, &p->region, err));
+    if (fmt_sym_count(p->dims) != syms) /* others would stand where the text names them first */
+        return FAIL(err, INVALID, "problem text: %u symbols, where its line of symbols says %u",
+                    fmt_sym_count(p->dims), syms);
     p->n_in = p->region->n_inputs;
     p->n_out = p->region->n_outputs;
     if (p->n_in + p->n_out > SYN_OPERANDS_MAX)

@@ -49,6 +49,8 @@ static void test_bad_text_is_refused(void **state)
         "problem 1\n",
         "problem 2\nsyms 0 free 0\nstrides\n",
         "problem 1\nsyms 99 free 0\nstrides ;\n",
+        "problem 1\nsyms 1 free 0\nstrides ? ? 1 ; ? ? 1 ;\nsym s0 0..\nsym s2 0..\nsym s1 0..\n"
+        "func @region(%0 \"i0\": f32[s0,s1,s2]) {\n  return %0 \"o0\"\n}\n",
         "problem 1\nsyms 0 free 0\nstrides 1 ; 1\nfunc @region(%0 \"i0\": f32[4]) {\n  return %0 "
         "\"o0\"\n}\n",
         "problem 1\nsyms 0 free 0\nstrides 1 2 ; 1 ;\nfunc @region(%0 \"i0\": f32[4]) {\n  return "
