@@ -43,6 +43,9 @@ void tun_worker_forget(tun_worker *w, size_t offset,
  * starts a new one. A process that somebody else killed is no verdict: the request is sent again a few times, then IO. out_wall_ns is the parent's own clock around the exchange. */
 RTX_MUST_CHECK rtx_status tun_worker_call(tun_worker *w, fmt_work_req *req, uint64_t timeout_ns,
                                           fmt_work_rep *out, uint64_t *out_wall_ns, rtx_err *err);
+/* The same where no candidate is in it: the trouble is the worker's, which is named. */
+RTX_MUST_CHECK rtx_status tun_worker_ask(tun_worker *w, fmt_work_req *req, uint64_t timeout_ns,
+                                         fmt_work_rep *out, rtx_err *err);
 
 /* ---- tun_compile.c: text to code ---- */
 

@@ -33,7 +33,7 @@ static rtx_status ask_worker(void *ctx, fmt_work_probe what, int64_t a, int64_t 
                              fmt_work_rep *out, rtx_err *err)
 {
     fmt_work_req req = {.cmd = FMT_WORK_PROBE, .order = what, .a = a, .b = b};
-    TRY(tun_worker_call(ctx, &req, PROBE_NS, out, NULL, err));
+    TRY(tun_worker_ask(ctx, &req, PROBE_NS, out, err));
     TRY(base_go_on(err)); /* also after the last one, which takes a second */
     return out->status == FMT_WORK_OK
                ? RTX_OK

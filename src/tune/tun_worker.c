@@ -154,7 +154,7 @@ rtx_status tun_worker_open(tun_worker *w, rtx_err *err)
     w->mem = mem;
     fmt_work_req req = {.cmd = FMT_WORK_PING};
     fmt_work_rep rep;
-    rtx_status s = tun_worker_call(w, &req, UINT64_C(5000000000), &rep, NULL, err);
+    rtx_status s = tun_worker_ask(w, &req, UINT64_C(5000000000), &rep, err);
     if (s == RTX_OK && rep.status != FMT_WORK_OK)
         s = FAIL(err, UNSUPPORTED, "%s is of another version", w->path);
     if (s != RTX_OK)
@@ -257,4 +257,12 @@ rtx_status tun_worker_call(tun_worker *w, fmt_work_req *req, uint64_t timeout_ns
     if (s != RTX_OK && err)
         *err = why;
     return s;
+}
+
+rtx_status tun_worker_ask(tun_worker *w, fmt_work_req *req, uint64_t timeout_ns, fmt_work_rep *out,
+                          rtx_err *err)
+{
+    rtx_err why = {0};
+    rtx_status s = tun_worker_call(w, req, timeout_ns, out, NULL, &why);
+    return s == RTX_OK ? s : base_fail(err, s, __FILE__, __LINE__, "%s: %s", w->path, why.text);
 }

@@ -191,7 +191,7 @@ def test_a_worker_that_is_of_no_use(place, does):
     worker = script(place, "rtx-worker", f'#!/bin/sh\ncase $* in *--exec*) exec {BUILD}/rtx-worker "$@";; esac\n{does}\n')
     code, _, stderr = place.compile(env={"RTX_WORKER": worker})
     assert code == 0, stderr
-    assert len(warnings(stderr)) == 1 and ("no answer" in stderr or "crashed" in stderr), stderr
+    assert len(warnings(stderr)) == 1 and "rtx-worker: " in stderr and ("no answer" in stderr or "crashed" in stderr), stderr
     place.right()
 
 

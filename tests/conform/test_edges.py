@@ -1,7 +1,6 @@
 """Edges of ONNX operators against ONNX Runtime, through compile and run: no elements, i32 that wraps, infinities, sizes of 1
 that are free, and sizes that cannot be proven equal, which are refused as UNSUPPORTED and never called wrong.
 """
-
 import numpy as np
 import pytest
 

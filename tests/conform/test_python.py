@@ -14,21 +14,18 @@ import time
 
 import numpy as np
 import pytest
-from built import BUILD, ROOT
+from built import ROOT, built
 
-import rtx  # noqa: E402
-from rtx import _compile  # noqa: E402
+import rtx
+from rtx import _compile
 
 WEIGHTS = ((np.arange(13 * 16) * 37 % 23 - 11) / 8).astype(np.float32).reshape(13, 16)
 
 
 @pytest.fixture(scope="module")
 def bundle(tmp_path_factory):
-    tool = BUILD / "test_run_program"
-    if not tool.exists():
-        pytest.skip(f"{tool} is not built")
     folder = tmp_path_factory.mktemp("bundle")
-    subprocess.run([tool, "write", "a.rtxgc"], cwd=folder, check=True)
+    subprocess.run([built("test_run_program"), "write", "a.rtxgc"], cwd=folder, check=True)
     return folder / "a.rtxgc"
 
 
