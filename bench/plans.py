@@ -4,8 +4,9 @@
     bench/plans.py MODEL.onnx [--batch 1] [--seq 16,64,128,256] [--json FILE]
 
 Two independent tunings (caches of their own) of MODEL, a model with free sizes batch and seq, at 1 and 2 threads:
-  agreement   predicted total of each plan, their difference, and how many picks are the same
-  ledger      predicted total against the median time of the running program
+  agreement   predicted total of each plan, their difference, and how many picks are the same. The speed of a shared machine changes
+              between two tunings; both time the same static choices, so "at equal speed" sets the sums of those equal
+  ledger      predicted total against the median time of the running program, a few seconds after both tunings
   floor       max(FLOPs / measured peak, bytes / measured bandwidth) summed over the steps, as a share of default and tuned
 """
 import argparse, json, os, subprocess, sys, tempfile
@@ -81,14 +82,19 @@ def main():
                 steps = at(plans[0], a.batch, seq, threads)
                 floor = sum(k["uses"] * k["floor_ns"] for k in steps)
                 default = sum(k["default_ns"] * k["uses"] for k in steps)
+                speed = sum(k["default_ns"] * k["uses"] for k in at(plans[1], a.batch, seq, threads)) / default
                 taken = measure(paths[0], threads, inputs(paths[0], a.batch, seq), total[0])
                 row = dict(threads=threads, batch=a.batch, seq=seq, predicted_ms=total[0] / 1e6, other_ms=total[1] / 1e6,
-                           differ=abs(total[0] - total[1]) / total[0], measured_ms=taken / 1e6, ledger=total[0] / taken,
+                           differ=abs(total[0] - total[1]) / total[0], even_ms=total[1] / speed / 1e6,
+                           differ_equal=abs(total[0] - total[1] / speed) / total[0], measured_ms=taken / 1e6, ledger=total[0] / taken,
                            floor_ms=floor / 1e6, default_share=floor / default, tuned_share=floor / total[0])
                 rows.append(row)
-                print(f"{threads} threads {a.batch}x{seq}: predicted {row['predicted_ms']:.2f} and {row['other_ms']:.2f} ms (differ {row['differ']:.1%}), "
+                print(f"{threads} threads {a.batch}x{seq}: predicted {row['predicted_ms']:.2f} and {row['other_ms']:.2f} ms (differ {row['differ']:.1%}, "
+                      f"at equal speed {row['differ_equal']:.1%}), "
                       f"measured {row['measured_ms']:.2f} (predicted/measured {row['ledger']:.2f}), floor {row['floor_ms']:.2f}: "
                       f"default {row['default_share']:.2f}, tuned {row['tuned_share']:.2f} of it", flush=True)
+    one, other, even = (sum(r[k] for r in rows) for k in ("predicted_ms", "other_ms", "even_ms"))
+    print(f"all {len(rows)}: predicted {one:.2f} and {other:.2f} ms (differ {abs(one - other) / one:.1%}, at equal speed {abs(one - even) / one:.1%})")
     if a.json:
         with open(a.json, "w") as f:
             json.dump(dict(model=os.path.basename(a.model), cpu=hw["cpu"], same_picks=same, picks=len(plans[0]), rows=rows), f, indent=1)

@@ -1,6 +1,6 @@
 /* One tuning run, in order: answers from the cache; for the rest candidates, compile, validate, screen, a second round of
  * moves, confirm, seal; then records, results and the ledger.
- *   budget     shares of the whole: moves stop at 40 %, screening at 55 %, confirmation at 75 %; what is needed to have
+ *   budget     shares of the whole: moves stop at 40 %, screening at 55 %, confirmation at 70 %; what is needed to have
  *              one validated kernel a problem is always done
  *   no compiler, or one that hangs: a kernel of another size of the same problem serves, else the precompiled one */
 #include "tun_session.h"
@@ -430,7 +430,7 @@ static rtx_status search(tun_session *s, rtx_err *err)
         if (!(standing(s) < before * (1 - GAIN_LEAST)))
             break;
     }
-    TRY(tun_phase_confirm(s, 0.75 * s->budget_s, err));
+    TRY(tun_phase_confirm(s, 0.7 * s->budget_s, err));
     return tun_phase_seal(s, err);
 }
 
