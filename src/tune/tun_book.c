@@ -321,12 +321,16 @@ static void put_verdict(base_buf *b, const tun_spot *p, uint32_t v, double ns)
 {
     const tun_cand *c = &p->job->cands[v];
     char text[520];
+    uint32_t rounds, faster;
     if (v == p->winner)
         snprintf(text, sizeof text, "winner");
     else if (p->job->state[v] == TUN_BAD && c->why.code == RTX_CANCELLED)
         snprintf(text, sizeof text, "not timed: %s", c->why.text);
     else if (p->job->state[v] == TUN_BAD)
         snprintf(text, sizeof text, "rejected: %s", c->why.text);
+    else if (ns > 0 && ns <= p->ns && !tun_spot_sure(p, v, &rounds, &faster))
+        snprintf(text, sizeof text, "unsure: %.1f%% faster, but in %u of %u rounds only",
+                 100 * (1 - ns / p->ns), faster, rounds);
     else if (ns > 0 && ns <= p->ns)
         snprintf(text, sizeof text, "within tie band (%.1f%% faster), later in order",
                  100 * (1 - ns / p->ns));

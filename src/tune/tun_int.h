@@ -301,15 +301,21 @@ uint32_t tun_model_prune(tun_space *s, const double *least, uint32_t *list, uint
  * many. None good: the problem itself is at fault. */
 uint32_t tun_model_reopen(tun_space *s, const double *least);
 
+#define TUN_ROUNDS 24
+
 /* Samples of one candidate at one point. */
 typedef struct tun_samples {
     double best, sum;
     double last[8]; /* newest first come, for the spread */
     uint32_t n;
+    float round[TUN_ROUNDS]; /* ns in each round of confirmation: 0 = not timed in it */
 } tun_samples;
 void tun_samples_add(tun_samples *s, double ns);
+/* Rounds that timed both, and in how many of them a was faster. */
+uint32_t tun_samples_rounds(const tun_samples *a, const tun_samples *b, uint32_t *out_faster);
 double tun_samples_spread(const tun_samples *s); /* median absolute deviation over the median */
-#define TUN_TIE 0.005                            /* closer times are equal */
+#define TUN_TIE 0.005 /* closer times are equal */
+#define TUN_UNSURE 0.08 /* so they are where not almost all rounds agree that the default is slower */
 /* Index of the winner among n times (0 = not timed): within the tie band of the best `base`, else the first in order. */
 uint32_t tun_winner(const double *ns, const double *spread, uint32_t n, uint32_t base);
 

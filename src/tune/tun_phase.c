@@ -283,7 +283,7 @@ static double best_ns(const tun_spot *p)
 
 /* One sample; a candidate that fails here is rejected everywhere. */
 static rtx_status take_sample(tun_session *s, tun_spot *p, uint32_t v, bool one_way,
-                              uint64_t least_ns, rtx_err *err)
+                              uint32_t round, uint64_t least_ns, rtx_err *err)
 {
     tun_job *j = p->job;
     double ns = 0;
@@ -291,6 +291,8 @@ static rtx_status take_sample(tun_session *s, tun_spot *p, uint32_t v, bool one_
                                  one_way ? 1 : p->point->threads, least_ns, &ns, &j->cands[v].why);
     if (status == RTX_OK) {
         tun_samples_add(&p->samples[one_way][v], ns);
+        if (round < TUN_ROUNDS)
+            p->samples[one_way][v].round[round] = (float)ns;
         return RTX_OK;
     }
     if (!tun_is_verdict(status)) {
@@ -362,7 +364,7 @@ rtx_status tun_phase_screen(tun_session *s, double until_s, rtx_err *err)
                 bool late = tun_elapsed(s) > until_s && best_ns(p) > 0;
                 if (p->hit || p->samples[0][v].n || late || hopeless(p, v))
                     continue;
-                TRY(take_sample(s, p, v, false, SCREEN_NS, err));
+                TRY(take_sample(s, p, v, false, TUN_ROUNDS, SCREEN_NS, err));
             }
         }
     tun_lap(s, &s->report->measure_s);
@@ -461,9 +463,9 @@ static rtx_status confirm_round(tun_session *s, uint32_t want, uint32_t round, u
             for (uint32_t c = 0; c < n; c++) {
                 uint32_t v = list[(c + round) % n];
                 if (j->state[v] == TUN_GOOD)
-                    TRY(take_sample(s, p, v, false, CONFIRM_NS, err));
+                    TRY(take_sample(s, p, v, false, round, CONFIRM_NS, err));
                 if (j->state[v] == TUN_GOOD && p->point->threads > 1 && !single_thread(p))
-                    TRY(take_sample(s, p, v, true, CONFIRM_NS, err));
+                    TRY(take_sample(s, p, v, true, round, CONFIRM_NS, err));
             }
         }
     }
@@ -497,6 +499,16 @@ rtx_status tun_phase_confirm(tun_session *s, double until_s, rtx_err *err)
     return RTX_OK;
 }
 
+bool tun_spot_sure(const tun_spot *p, uint32_t v, uint32_t *out_rounds, uint32_t *out_faster)
+{
+    int ways = 1;
+    double base_ns = tun_spot_ns(p, p->base, NULL), ns = tun_spot_ns(p, v, &ways);
+    const tun_samples *of = p->samples[p->point->threads > 1 && ways == 1];
+    *out_rounds = tun_samples_rounds(&of[v], &of[p->base], out_faster);
+    return v == p->base || *out_rounds == 0 || 4 * *out_faster > 3 * *out_rounds ||
+           !(base_ns > 0 && base_ns <= ns * (1 + TUN_UNSURE));
+}
+
 /* Winner among the good candidates of a spot, in canonical order within the tie band. */
 void tun_spot_pick(tun_spot *p)
 {
@@ -514,7 +526,10 @@ void tun_spot_pick(tun_spot *p)
         uint32_t n = MIN(j->space.n, 256);
         for (uint32_t v = 0; v < n; v++) {
             int ways;
+            uint32_t rounds, faster;
             ns[v] = j->state[v] == TUN_GOOD ? tun_spot_ns(p, v, &ways) : 0;
+            if (ns[v] > 0 && j->state[p->base] == TUN_GOOD && !tun_spot_sure(p, v, &rounds, &faster))
+                ns[v] = 0;
             sp[v] = ns[v] > 0
                         ? tun_samples_spread(&p->samples[p->point->threads > 1 && ways == 1][v])
                         : 0;

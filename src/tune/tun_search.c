@@ -238,6 +238,18 @@ void tun_samples_add(tun_samples *s, double ns)
     s->n++;
 }
 
+uint32_t tun_samples_rounds(const tun_samples *a, const tun_samples *b, uint32_t *out_faster)
+{
+    uint32_t both = 0;
+    *out_faster = 0;
+    for (uint32_t r = 0; r < TUN_ROUNDS; r++)
+        if (a->round[r] > 0 && b->round[r] > 0) {
+            both++;
+            *out_faster += a->round[r] < b->round[r];
+        }
+    return both;
+}
+
 static double median_of(double *v, uint32_t n)
 {
     for (uint32_t i = 1; i < n; i++)

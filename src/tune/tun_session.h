@@ -120,6 +120,8 @@ tun_phase_seal(tun_session *s,
 void tun_phase_scores(tun_session *s);
 void tun_spot_pick(tun_spot *p);
 double tun_spot_ns(const tun_spot *p, uint32_t v, int *out_ways); /* 0 = not timed */
+/* Is v, by its time faster than the static choice, also so in almost all rounds? Gives their number and v's part of it. */
+bool tun_spot_sure(const tun_spot *p, uint32_t v, uint32_t *out_rounds, uint32_t *out_faster);
 double tun_elapsed(const tun_session *s);
 void tun_lap(tun_session *s, double *bucket); /* time since the last lap goes into bucket */
 rtx_status tun_tick(tun_session *s, const char *stage, const char *op, uint32_t done,

@@ -1,5 +1,6 @@
 /* Strategies on a formula instead of a machine; ties and winners. */
 #include "tune_fixture.h"
+#include "tun_session.h"
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -108,6 +109,37 @@ static void samples_keep_best_and_spread(void **unused)
     assert_true(tun_samples_spread(&s) > 0.009 && tun_samples_spread(&s) < 0.011);
 }
 
+/* The static choice takes 100, another one `ns`, which is less in `faster` of eight rounds. Who wins? */
+static uint32_t winner_of(double ns, uint32_t faster)
+{
+    uint8_t state[2] = {TUN_GOOD, TUN_GOOD};
+    tun_cand cands[2] = {0};
+    tun_samples samples[2] = {0};
+    tun_samples_add(&samples[0], 100);
+    tun_samples_add(&samples[1], ns);
+    for (uint32_t r = 0; r < 8; r++) {
+        samples[0].round[r] = 110;
+        samples[1].round[r] = r < faster ? 109 : 111;
+    }
+    tun_job job = {.space.n = 2, .state = state, .cands = cands};
+    tun_point point = {.threads = 1};
+    tun_spot spot = {.job = &job, .point = &point, .samples = {samples, samples}};
+    tun_spot_pick(&spot);
+    return spot.winner;
+}
+
+static void a_default_is_left_for_what_almost_all_rounds_prefer(void **unused)
+{
+    (void)unused;
+    assert_int_equal(winner_of(97, 8), 1);
+    assert_int_equal(winner_of(97, 7), 1);
+    assert_int_equal(winner_of(97, 6), 0);
+    assert_int_equal(winner_of(97, 0), 0);
+    assert_int_equal(winner_of(99.6, 8), 0); /* a tie all the same */
+    assert_int_equal(winner_of(90, 0), 1);   /* too much for noise to be the reason */
+    assert_int_equal(winner_of(101, 8), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -116,6 +148,7 @@ int main(void)
         cmocka_unit_test(seeds_come_first),
         cmocka_unit_test(ties_go_to_the_default_then_to_order),
         cmocka_unit_test(samples_keep_best_and_spread),
+        cmocka_unit_test(a_default_is_left_for_what_almost_all_rounds_prefer),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
