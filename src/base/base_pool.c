@@ -4,9 +4,12 @@
  *   waiting    everybody waits on a 32-bit word whose bit 0 says "someone sleeps here". A waiter spins for a bounded
  *              time, then sets the bit and sleeps in the kernel; who changes the word clears the bit and wakes only
  *              if it was set. One word carries both, so no wake-up can fall between the test and the sleep.
- *   why spin   waking a halted CPU costs 45 µs typically and milliseconds at worst; a layer of a network runs shorter.
- *              Spinning while others need the CPU costs far more, hence the bound, and nearly none of it when a run
- *              has more parties than CPUs */
+ *   why spin   waking a halted CPU costs 45 µs typically; a layer of a network runs shorter. A virtual CPU that halts is given
+ *              away, and comes back milliseconds later: meanwhile the others wait, halt, and are given away too (MiniLM at
+ *              128 tokens, two threads, loud neighbours: 59 ms, and 31 with what follows, 2026-12-01). So parties of a run
+ *              hardly ever sleep, and between runs workers spin for a while
+ *   manners    who has waited for a moment yields at each look, so others that want the CPU get it; with more parties than
+ *              CPUs nobody spins */
 #include "base_sys.h"
 #include <linux/futex.h>
 #include <pthread.h>
@@ -16,7 +19,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define SPIN_NS         100000
+#define SPIN_NS         10000000 /* in a run */
+#define SPIN_IDLE_NS    1000000  /* between runs */
+#define SPIN_ALONE_NS   100000   /* from then on it yields */
 #define SPIN_CROWDED_NS 1000
 #define SLEEPER         1u
 
@@ -47,17 +52,19 @@ static void futex_wake_all(word *w)
 static uint32_t word_wait(word *w, uint32_t seen, uint32_t spin_ns)
 {
     uint32_t now;
-    uint64_t stop_ns = 0;
+    uint64_t start_ns = 0;
     for (uint32_t i = 1; (now = atomic_load_explicit(w, memory_order_acquire) & ~SLEEPER) == seen;
          i++) {
         cpu_relax();
         if (i % 32)
             continue;
         uint64_t t_ns = base_now_ns();
-        if (!stop_ns)
-            stop_ns = t_ns + spin_ns;
-        else if (t_ns >= stop_ns)
+        if (!start_ns)
+            start_ns = t_ns;
+        else if (t_ns - start_ns >= spin_ns)
             break;
+        else if (t_ns - start_ns >= SPIN_ALONE_NS)
+            sched_yield();
     }
     while (now == seen) {
         uint32_t raw = seen;
@@ -131,6 +138,36 @@ void base_barrier_wait(base_barrier *b)
     word_set(&b->phase, phase + 2);
 }
 
+/* ---- shares ---- */
+
+#define PIECES 4 /* of a part: what waits for a slow party is a quarter of its part at most */
+#define HELPED 8 /* parts that a party looks into: each look is a transfer between caches */
+
+bool base_share_take(base_share *shares, int t, int parties, int64_t units, int64_t *begin,
+                     int64_t *end)
+{
+    for (int i = 0; i < MIN(parties, HELPED); i++) {
+        int p = t + i < parties ? t + i : t + i - parties;
+        int64_t first = units * p / parties, last = units * (p + 1) / parties;
+        int64_t piece = (last - first + PIECES - 1) / PIECES;
+        _Atomic int64_t *taken = &shares[p].taken;
+        if (atomic_load_explicit(taken, memory_order_relaxed) >= last - first)
+            continue;
+        int64_t at = atomic_fetch_add_explicit(taken, piece, memory_order_relaxed);
+        if (at < last - first) {
+            *begin = first + at;
+            *end = MIN(first + at + piece, last);
+            return true;
+        }
+    }
+    return false;
+}
+
+void base_share_reset(base_share *share)
+{
+    atomic_store_explicit(&share->taken, 0, memory_order_relaxed);
+}
+
 /* ---- workers ---- */
 
 static void *worker_main(void *arg)
@@ -140,7 +177,7 @@ static void *worker_main(void *arg)
     uint32_t seen = 0, spin_ns = SPIN_NS;
     inside_run = true;
     for (;;) {
-        seen = word_wait(&w->go, seen, spin_ns);
+        seen = word_wait(&w->go, seen, MIN(spin_ns, SPIN_IDLE_NS));
         spin_ns = pool.spin_ns; /* the fields belong to the next run once left has been lowered */
         pool.fn(pool.ctx, t, pool.n);
         if (atomic_fetch_sub_explicit(&pool.left, 1, memory_order_acq_rel) == 1)

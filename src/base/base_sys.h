@@ -113,6 +113,17 @@ typedef struct base_barrier {
 void base_barrier_init(base_barrier *b, uint32_t parties);
 void base_barrier_wait(base_barrier *b);
 
+/* Units of a step, handed out to the parties of a run. Each party begins with a part of its own, the same one in each run,
+ * which it takes in pieces; then it helps others with what they have left, so that one that is slower or interrupted holds
+ * nobody up longer than a piece takes. One base_share a party, all zero before the step. */
+typedef struct base_share {
+    _Alignas(64) _Atomic int64_t taken;
+} base_share;
+/* Next piece [*begin, *end) of party t < parties; false = nothing is left to begin, though others may still be at work. */
+bool base_share_take(base_share *shares, int t, int parties, int64_t units, int64_t *begin,
+                     int64_t *end);
+void base_share_reset(base_share *share); /* when no party takes from it any more */
+
 /* Text of the kernel's control files, apart from reading them so that tests need no cgroup. Quotas count thousandths
  * of a CPU; 0 = no limit or not understood. */
 int64_t base_cgroup_cpu_max(const char *text);                    /* v2: cpu.max */

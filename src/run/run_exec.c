@@ -20,6 +20,7 @@ static void context_free(run_context *c)
     base_free(c->trap);
     base_free(c->arena);
     base_free(c->scratch);
+    base_free(c->shares);
     base_free(c);
 }
 
@@ -116,6 +117,9 @@ static rtx_status context_fit(rtx_program *p, run_context *c, run_launch *l_take
     if (status == RTX_OK)
         status = fit_block(&c->scratch, &c->scratch_bytes,
                            l_taken->scratch_bytes * (uint64_t)l_taken->ways, "scratch", err);
+    if (status == RTX_OK)
+        status = fit_block((uint8_t **)&c->shares, &c->shares_bytes,
+                           l_taken->n_shares * sizeof *c->shares, "shares of threads", err);
     if (status != RTX_OK) {
         run_launch_unref(l_taken);
         return status;
@@ -126,6 +130,8 @@ static rtx_status context_fit(rtx_program *p, run_context *c, run_launch *l_take
             c->bufs[i] =
                 temps + l_taken->place[plan->operands[i].value] + l_taken->operand_bytes[i];
     }
+    for (uint32_t i = 0; i < l_taken->n_shares; i++)
+        base_share_reset(&c->shares[i]);
     c->launch = l_taken;
     context_point(p, c);
     return RTX_OK;
@@ -152,16 +158,25 @@ static void exec_steps(void *ctx, int t, int n)
     k_call call = {.scratch = c->scratch ? c->scratch + (uint64_t)t * l->scratch_bytes : NULL};
     for (uint32_t i = 0; i < l->n_steps; i++) {
         const run_step *s = &l->steps[i];
+        base_share *shares = c->shares + s->share;
         if (t < s->ways) {
             call.buf = c->bufs + s->operand;
             call.arg = s->arg;
             call.next = c->ahead[s->id];
             call.next_bytes = s->next_bytes;
             call.trap = &c->trap[s->id];
-            s->run(&call, s->units * t / s->ways, s->units * (t + 1) / s->ways);
+            int64_t begin = 0, end = s->units;
+            if (s->ways == 1)
+                s->run(&call, begin, end);
+            else
+                while (base_share_take(shares, t, s->ways, s->units, &begin, &end))
+                    s->run(&call, begin, end);
         }
-        if (s->barrier && n > 1)
-            base_barrier_wait(&c->barrier);
+        if (!s->barrier || n == 1)
+            continue;
+        base_barrier_wait(&c->barrier);
+        if (t < s->ways && s->ways > 1)
+            base_share_reset(&shares[t]); /* for the next run; this one has left the step */
     }
 }
 
@@ -196,6 +211,9 @@ static rtx_status run_in(rtx_program *p, run_context *c, const rtx_tensor *input
     }
     if (l->ways > 1)
         base_barrier_init(&c->barrier, (uint32_t)l->ways);
+    const run_step *last = l->n_steps ? &l->steps[l->n_steps - 1] : NULL;
+    for (int t = 0; last && last->ways > 1 && t < last->ways; t++)
+        base_share_reset(&c->shares[last->share + (uint32_t)t]); /* nobody meets after it */
     uint64_t t_ns = base_now_ns();
     TRY(base_pool_run(l->ways, exec_steps, c, err));
     run_place_more(&p->place, p->plan, &p->bundle.map, base_now_ns() - t_ns);

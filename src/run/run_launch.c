@@ -167,6 +167,10 @@ static rtx_status resolve_step(prep *w, uint32_t id, rtx_err *err)
     *out = (run_step){
         .run = kernel->run, .arg = arg, .units = work.units, .operand = s->operand, .id = id};
     out->ways = (int32_t)MIN((int64_t)ways, work.units);
+    if (out->ways > 1) {
+        out->share = l->n_shares;
+        l->n_shares += (uint32_t)out->ways;
+    }
     if (s->next != FMT_NONE)
         out->next_bytes = (int64_t)plan->values[s->next].bytes;
     l->ways = MAX(l->ways, out->ways);

@@ -35,7 +35,8 @@ typedef struct run_step {
     k_run_fn run;
     const int64_t *arg;
     int64_t units;
-    int32_t ways;     /* threads t < ways do units [units*t/ways, units*(t+1)/ways) */
+    int32_t ways;     /* threads t < ways share the units */
+    uint32_t share;   /* ways > 1: first of its shares in run_context.shares */
     bool barrier;     /* all threads meet after this step */
     uint32_t operand; /* first of its pointers in run_context.bufs */
     uint32_t id;      /* in the plan */
@@ -56,7 +57,7 @@ typedef struct run_launch {
     int threads, ways;
     const int64_t *syms;
     run_step *steps; /* those with work to do */
-    uint32_t n_steps;
+    uint32_t n_steps, n_shares;
     int64_t *operand_bytes; /* offset of each operand from its value's start */
     int64_t *place;         /* TEMP values: byte offset in the arena */
     run_patch *patches;
@@ -79,6 +80,8 @@ typedef struct run_context {
     uint8_t *arena, *scratch;
     uint64_t arena_bytes, scratch_bytes;
     base_barrier barrier;
+    base_share *shares; /* those of steps with more than one way */
+    uint64_t shares_bytes;
 } run_context;
 
 /* Large pages for temporary values and streamed weights; zeroed = everything stays on small ones. */

@@ -314,8 +314,9 @@ void tun_samples_add(tun_samples *s, double ns);
 /* Rounds that timed both, and in how many of them a was faster. */
 uint32_t tun_samples_rounds(const tun_samples *a, const tun_samples *b, uint32_t *out_faster);
 double tun_samples_spread(const tun_samples *s); /* median absolute deviation over the median */
-#define TUN_TIE 0.005 /* closer times are equal */
-#define TUN_UNSURE 0.08 /* so they are where not almost all rounds agree that the default is slower */
+#define TUN_TIE 0.005                            /* closer times are equal */
+#define TUN_UNSURE                                                                                 \
+    0.08 /* so they are where not almost all rounds agree that the default is slower */
 /* Index of the winner among n times (0 = not timed): within the tie band of the best `base`, else the first in order. */
 uint32_t tun_winner(const double *ns, const double *spread, uint32_t n, uint32_t base);
 

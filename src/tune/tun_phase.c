@@ -282,8 +282,8 @@ static double best_ns(const tun_spot *p)
 }
 
 /* One sample; a candidate that fails here is rejected everywhere. */
-static rtx_status take_sample(tun_session *s, tun_spot *p, uint32_t v, bool one_way,
-                              uint32_t round, uint64_t least_ns, rtx_err *err)
+static rtx_status take_sample(tun_session *s, tun_spot *p, uint32_t v, bool one_way, uint32_t round,
+                              uint64_t least_ns, rtx_err *err)
 {
     tun_job *j = p->job;
     double ns = 0;
@@ -528,7 +528,8 @@ void tun_spot_pick(tun_spot *p)
             int ways;
             uint32_t rounds, faster;
             ns[v] = j->state[v] == TUN_GOOD ? tun_spot_ns(p, v, &ways) : 0;
-            if (ns[v] > 0 && j->state[p->base] == TUN_GOOD && !tun_spot_sure(p, v, &rounds, &faster))
+            if (ns[v] > 0 && j->state[p->base] == TUN_GOOD &&
+                !tun_spot_sure(p, v, &rounds, &faster))
                 ns[v] = 0;
             sp[v] = ns[v] > 0
                         ? tun_samples_spread(&p->samples[p->point->threads > 1 && ways == 1][v])

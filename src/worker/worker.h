@@ -22,7 +22,7 @@ typedef struct worker_scratch {
 bool worker_scratch_reserve(worker_scratch *s, int threads, size_t bytes);
 uint8_t *worker_scratch_of(const worker_scratch *s, int thread, size_t bytes);
 
-/* One execution: the plan is made, ranges are spread over `ways` pool threads. */
+/* One execution: the plan is made, units are spread over `ways` pool threads: in equal ranges, or shared as a program does. */
 typedef struct worker_launch {
     const worker_kernel *kernel;
     const int64_t *arg;
@@ -31,6 +31,7 @@ typedef struct worker_launch {
     int64_t next_bytes, units, scratch_bytes;
     worker_scratch *scratch;
     uint32_t ways;
+    base_share *shares; /* one a way; NULL = equal ranges */
     uint32_t *trap;
     const uint32_t *
         poison; /* two words: of the stack below the plan, below a thread's first run; NULL: as it is */

@@ -203,7 +203,12 @@ static void party(void *ctx, int t, int n)
     const worker_launch *l = ctx;
     if (l->poison)
         stack_fill(l->poison[1]);
-    worker_range(l, t, l->units * t / n, l->units * (t + 1) / n);
+    int64_t begin = l->units * t / n, end = l->units * (t + 1) / n;
+    if (!l->shares || n == 1)
+        worker_range(l, t, begin, end);
+    else
+        while (base_share_take(l->shares, t, n, l->units, &begin, &end))
+            worker_range(l, t, begin, end);
 }
 
 bool worker_go(const worker_launch *l)
@@ -212,6 +217,8 @@ bool worker_go(const worker_launch *l)
         party((void *)(uintptr_t)l, 0, 1);
         return true;
     }
+    for (uint32_t t = 0; l->shares && t < l->ways; t++)
+        base_share_reset(&l->shares[t]);
     return base_pool_run((int)l->ways, party, (void *)(uintptr_t)l, NULL) == RTX_OK;
 }
 

@@ -131,9 +131,14 @@ uint32_t worker_time(const worker_kernel *k, const fmt_work_req *req, worker_scr
                      fmt_work_rep *rep)
 {
     static sets s;
+    static base_share shares[BASE_POOL_MAX];
     uint32_t trap = 0;
-    worker_launch l = {
-        .kernel = k, .arg = req->arg, .scratch = scratch, .ways = MAX(req->ways, 1), .trap = &trap};
+    worker_launch l = {.kernel = k,
+                       .arg = req->arg,
+                       .scratch = scratch,
+                       .ways = MAX(req->ways, 1),
+                       .shares = req->ways <= BASE_POOL_MAX ? shares : NULL,
+                       .trap = &trap};
     uint32_t status = worker_plan(&l, l.ways);
     rep->units = l.units;
     rep->scratch_bytes = l.scratch_bytes;

@@ -155,6 +155,88 @@ static double cpu_seconds(void)
            1e-6 * (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec);
 }
 
+/* ---- shares ---- */
+
+#define MOST_UNITS 4000
+
+typedef struct shared_work {
+    base_share shares[BASE_POOL_MAX];
+    base_barrier barrier;
+    int64_t units;
+    int done[MOST_UNITS]; /* plain on purpose, too */
+    int by[MOST_UNITS];
+    int sleeper;
+} shared_work;
+
+static void do_share(void *ctx, int t, int n)
+{
+    shared_work *w = ctx;
+    int64_t begin, end;
+    for (int round = 0; round < 3; round++) {
+        while (base_share_take(w->shares, t, n, w->units, &begin, &end)) {
+            if (t == w->sleeper)
+                usleep(300000);
+            for (int64_t u = begin; u < end; u++) {
+                w->done[u]++;
+                w->by[u] = t;
+            }
+        }
+        base_barrier_wait(&w->barrier);
+        base_share_reset(&w->shares[t]);
+        base_barrier_wait(&w->barrier);
+    }
+}
+
+static void test_every_unit_is_done_once(void **state)
+{
+    (void)state;
+    static const int parties[] = {2, 3, 7, 64}, units[] = {0, 1, 2, 5, 64, 1000, MOST_UNITS};
+    static shared_work w;
+    for (size_t i = 0; i < COUNT_OF(parties); i++)
+        for (size_t k = 0; k < COUNT_OF(units); k++) {
+            memset(&w, 0, sizeof w);
+            w.units = units[k];
+            w.sleeper = -1;
+            base_barrier_init(&w.barrier, (uint32_t)parties[i]);
+            assert_int_equal(base_pool_run(parties[i], do_share, &w, NULL), RTX_OK);
+            for (int u = 0; u < MOST_UNITS; u++)
+                assert_int_equal(w.done[u], u < units[k] ? 3 : 0);
+        }
+}
+
+/* One party sleeps over each piece that it takes: the other does the rest of its part. */
+static void test_a_slow_party_is_helped(void **state)
+{
+    (void)state;
+    static shared_work w;
+    memset(&w, 0, sizeof w);
+    w.units = MOST_UNITS;
+    w.sleeper = 1;
+    base_barrier_init(&w.barrier, 2);
+    assert_int_equal(base_pool_run(2, do_share, &w, NULL), RTX_OK);
+    int of_the_sleeper = 0;
+    for (int u = 0; u < MOST_UNITS; u++)
+        of_the_sleeper += w.by[u] == 1;
+    assert_true(of_the_sleeper <= MOST_UNITS / 8);
+}
+
+/* Alone, a party does all parts in their order, its own first; each piece lies in one part. */
+static void test_parts_and_pieces(void **state)
+{
+    (void)state;
+    base_share shares[3] = {0};
+    int64_t begin, end, at = 33;
+    for (int pieces = 0; pieces < 12; pieces++) {
+        assert_true(base_share_take(shares, 1, 3, 100, &begin, &end));
+        assert_int_equal(begin, at);
+        assert_true(end <= 33 || (begin >= 33 && end <= 66) || begin >= 66);
+        at = end % 100;
+    }
+    assert_int_equal(at, 33);
+    assert_false(base_share_take(shares, 1, 3, 100, &begin, &end));
+    assert_false(base_share_take(shares, 0, 3, 100, &begin, &end));
+}
+
 static void test_idle_workers_sleep(void **state)
 {
     (void)state;
@@ -230,6 +312,9 @@ int main(void)
         cmocka_unit_test(test_run_inside_a_run_is_refused),
         cmocka_unit_test(test_callers_take_turns),
         cmocka_unit_test(test_barrier),
+        cmocka_unit_test(test_every_unit_is_done_once),
+        cmocka_unit_test(test_a_slow_party_is_helped),
+        cmocka_unit_test(test_parts_and_pieces),
         cmocka_unit_test(test_idle_workers_sleep),
         cmocka_unit_test(test_signals_stay_with_the_caller),
         cmocka_unit_test(test_fork),
