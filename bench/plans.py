@@ -6,7 +6,7 @@
 Two independent tunings (caches of their own) of MODEL, a model with free sizes batch and seq, at 1 and 2 threads:
   agreement   predicted total of each plan, their difference, and how many picks are the same. The speed of a shared machine changes
               between two tunings; both time the same static choices, so "at equal speed" sets the sums of those equal
-  ledger      predicted total against the median time of the running program, a few seconds after both tunings
+  ledger      predicted total against the median time of the running program, right after both tunings
   floor       max(FLOPs / measured peak, bytes / measured bandwidth) summed over the steps, as a share of default and tuned
 """
 import argparse, json, os, subprocess, sys, tempfile

@@ -6,7 +6,7 @@
  *              if it was set. One word carries both, so no wake-up can fall between the test and the sleep.
  *   why spin   waking a halted CPU costs 45 µs typically; a layer of a network runs shorter. A virtual CPU that halts is given
  *              away, and comes back milliseconds later: meanwhile the others wait, halt, and are given away too (MiniLM at
- *              128 tokens, two threads, loud neighbours: 59 ms, and 31 with what follows, 2026-12-01). So parties of a run
+ *              128 tokens, two threads, loud neighbours: 40 ms, and 28 with what follows, 2026-12-01). So parties of a run
  *              hardly ever sleep, and between runs workers spin for a while
  *   manners    who has waited for a moment yields at each look, so others that want the CPU get it; with more parties than
  *              CPUs nobody spins */

@@ -158,7 +158,6 @@ static void exec_steps(void *ctx, int t, int n)
     k_call call = {.scratch = c->scratch ? c->scratch + (uint64_t)t * l->scratch_bytes : NULL};
     for (uint32_t i = 0; i < l->n_steps; i++) {
         const run_step *s = &l->steps[i];
-        base_share *shares = c->shares + s->share;
         if (t < s->ways) {
             call.buf = c->bufs + s->operand;
             call.arg = s->arg;
@@ -169,14 +168,15 @@ static void exec_steps(void *ctx, int t, int n)
             if (s->ways == 1)
                 s->run(&call, begin, end);
             else
-                while (base_share_take(shares, t, s->ways, s->units, &begin, &end))
+                while (base_share_take(&c->shares[s->share], t, s->ways, s->units, &begin, &end))
                     s->run(&call, begin, end);
         }
         if (!s->barrier || n == 1)
             continue;
         base_barrier_wait(&c->barrier);
         if (t < s->ways && s->ways > 1)
-            base_share_reset(&shares[t]); /* for the next run; this one has left the step */
+            base_share_reset(
+                &c->shares[s->share + (uint32_t)t]); /* nobody takes from it any more */
     }
 }
 
@@ -211,9 +211,6 @@ static rtx_status run_in(rtx_program *p, run_context *c, const rtx_tensor *input
     }
     if (l->ways > 1)
         base_barrier_init(&c->barrier, (uint32_t)l->ways);
-    const run_step *last = l->n_steps ? &l->steps[l->n_steps - 1] : NULL;
-    for (int t = 0; last && last->ways > 1 && t < last->ways; t++)
-        base_share_reset(&c->shares[last->share + (uint32_t)t]); /* nobody meets after it */
     uint64_t t_ns = base_now_ns();
     TRY(base_pool_run(l->ways, exec_steps, c, err));
     run_place_more(&p->place, p->plan, &p->bundle.map, base_now_ns() - t_ns);

@@ -184,9 +184,9 @@ static rtx_status resolve_steps(prep *w, rtx_err *err)
     l->ways = 1;
     for (uint32_t i = 0; i < w->plan->n_steps; i++)
         TRY(resolve_step(w, i, err));
-    for (uint32_t i = 0; i + 1 < l->n_steps;
-         i++) /* two steps of thread 0 need no meeting between them */
-        l->steps[i].barrier = l->steps[i].ways > 1 || l->steps[i + 1].ways > 1;
+    for (uint32_t i = 0; i < l->n_steps; i++) /* steps of thread 0 need no meeting between them */
+        l->steps[i].barrier =
+            l->steps[i].ways > 1 || (i + 1 < l->n_steps && l->steps[i + 1].ways > 1);
     if (l->scratch_bytes)
         l->scratch_bytes = (l->scratch_bytes + 63) / 64 * 64 + RUN_SKEW_BYTES;
     return RTX_OK;

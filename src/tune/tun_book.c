@@ -329,7 +329,8 @@ static void put_verdict(base_buf *b, const tun_spot *p, uint32_t v, double ns)
     else if (p->job->state[v] == TUN_BAD)
         snprintf(text, sizeof text, "rejected: %s", c->why.text);
     else if (ns > 0 && ns <= p->ns && !tun_spot_sure(p, v, &rounds, &faster))
-        snprintf(text, sizeof text, "unsure: %.1f%% faster, but in %u of %u rounds only",
+        snprintf(text, sizeof text,
+                 "unsure: %.1f%% faster, but beats the default in %u of %u rounds only",
                  100 * (1 - ns / p->ns), faster, rounds);
     else if (ns > 0 && ns <= p->ns)
         snprintf(text, sizeof text, "within tie band (%.1f%% faster), later in order",

@@ -301,7 +301,7 @@ uint32_t tun_model_prune(tun_space *s, const double *least, uint32_t *list, uint
  * many. None good: the problem itself is at fault. */
 uint32_t tun_model_reopen(tun_space *s, const double *least);
 
-#define TUN_ROUNDS 24
+#define TUN_ROUNDS 24 /* of confirmation, repeated ones included, at most */
 
 /* Samples of one candidate at one point. */
 typedef struct tun_samples {

@@ -281,7 +281,7 @@ static double best_ns(const tun_spot *p)
     return best;
 }
 
-/* One sample; a candidate that fails here is rejected everywhere. */
+/* One sample (round TUN_ROUNDS: not of confirmation); a candidate that fails here is rejected everywhere. */
 static rtx_status take_sample(tun_session *s, tun_spot *p, uint32_t v, bool one_way, uint32_t round,
                               uint64_t least_ns, rtx_err *err)
 {
