@@ -12,6 +12,10 @@ for folder in (TESTS / "conform", TESTS.parent / "python"):
 import built  # noqa: E402, F401 # before any test imports rtx
 
 
+def pytest_configure(config):
+    config.addinivalue_line("markers", "alone: compares times; ./dev test runs it with no other test beside it")
+
+
 @pytest.fixture(autouse=True)
 def own_random_data(request):
     """Not on the tests that ran before it in its process, which differ from run to run."""

@@ -46,9 +46,9 @@ class Programs:
         return made, self.call(program, "explain", "f.rtxgc")["kernels"]
 
     def run(self, program):
-        """Median in ms, and the result."""
-        said = self.call(program, "run", "f.rtxgc", "--input", "x=x.npy", "--output", program, "--repeat", "50", "--threads", "1")
-        return said["median_ms"], np.load(self.folder / program / "y.npy")
+        """Least time in ms of a second of runs or two, since a neighbour's load lasts longer than some runs; and the result."""
+        said = self.call(program, "run", "f.rtxgc", "--input", "x=x.npy", "--output", program, "--repeat", "1000", "--threads", "1")
+        return said["min_ms"], np.load(self.folder / program / "y.npy")
 
 
 @pytest.fixture(scope="module")
@@ -90,6 +90,7 @@ def chosen(programs, program):
     return [k["params"] for k in kernels if k["template"] == EDITED and k["origin"] == "tuned"]
 
 
+@pytest.mark.alone
 def test_fast_variant_that_was_not_listed_wins_over_a_slow_default(programs):
     [old] = programs.compile("rtx-slow")[1]
     held = chosen(programs, "rtx-slow")
@@ -112,19 +113,22 @@ def test_fast_variant_that_was_not_listed_wins_over_a_slow_default(programs):
     assert np.allclose(slow_y, fast_y, rtol=1e-6, atol=0)
 
 
+@pytest.mark.alone
 def test_ledger_predicts_what_the_program_takes(programs):
-    """Both are times of this machine: where its speed changes meanwhile by more than the 10 % in question, nothing can be said."""
+    """The ledger adds least samples, so the least of many runs stands against it: neighbours only add time. Where they add more
+    than the 10 % in question to some of these too, nothing can be said."""
     seen = []
     programs.compile("rtx-slow")
     for _ in range(8):
-        made = programs.call("rtx-slow", "tune", "f.rtxgc", "--cache", "c", "--quiet")
-        before, after = programs.run("rtx-slow")[0], programs.run("rtx-slow")[0]
-        seen.append((made["predicted_ms"], before, after))
-        if abs(made["predicted_ms"] / min(before, after) - 1) <= 0.10:
+        predicted = programs.call("rtx-slow", "tune", "f.rtxgc", "--cache", "c", "--quiet")["predicted_ms"]
+        took = min(programs.run("rtx-slow")[0] for _ in range(3))
+        seen.append((predicted, took))
+        if abs(predicted / took - 1) <= 0.10:
             return
-    if all(abs(before / after - 1) > 0.05 for _, before, after in seen):
-        pytest.skip(f"this machine's speed changes by more than 5 % between two runs of one program: {seen}")
-    assert False, f"predicted, measured, measured again (ms): {seen}"
+    slowest, fastest = (f(took for _, took in seen) for f in (max, min))
+    if slowest > 1.10 * fastest:
+        pytest.skip(f"one program took at least {fastest:.3f} to {slowest:.3f} ms here: (predicted, took) in ms {seen}")
+    assert False, f"(predicted, took) in ms: {seen}"
 
 
 def test_fast_variant_that_is_wrong_loses_and_can_be_had_again(programs):
