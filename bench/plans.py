@@ -6,7 +6,7 @@
 Two independent tunings (caches of their own) of MODEL, a model with free sizes batch and seq, at 1 and 2 threads:
   agreement   predicted total of each plan, their difference, and how many picks are the same. The speed of a shared machine changes
               between two tunings; both time the same static choices, so "at equal speed" sets the sums of those equal
-  ledger      predicted total against the median time of the running program, right after both tunings
+  ledger      predicted total, of least samples, against the least time of the running program, right after both tunings
   floor       max(FLOPs / measured peak, bytes / measured bandwidth) summed over the steps, as a share of default and tuned
 """
 import argparse, json, os, subprocess, sys, tempfile
@@ -37,14 +37,14 @@ def at(plan, batch, seq, threads):
 
 
 def measure(path, threads, feed, expected_ns):
-    """Median of a process of its own, ns: NumPy's idle workers, which spin, would take a core from ours. So many runs that the
-    median is one of virtual CPUs that have been busy for a second: before, they share a core."""
+    """Least time in a process of its own, ns: NumPy's idle workers, which spin, would take a core from ours. Four seconds of runs,
+    since a neighbour's load lasts longer than some."""
     with tempfile.TemporaryDirectory() as tmp:
         given = []
         for name, x in feed.items():
             np.save(f"{tmp}/{name}.npy", x)
             given += ["--input", f"{name}={tmp}/{name}.npy"]
-        return rtx_json("run", path, "--threads", str(threads), "--repeat", str(int(4e9 / expected_ns) + 20), *given)["median_ms"] * 1e6
+        return rtx_json("run", path, "--threads", str(threads), "--repeat", str(int(4e9 / expected_ns) + 20), *given)["min_ms"] * 1e6
 
 
 def inputs(path, batch, seq):

@@ -221,7 +221,7 @@ static void render_gemm(render *r)
         const char *axes;
     } operand[3] = {{"A", a, axes_a[nb]}, {"B", b, axes_b[nb]}, {"C", r->p->n_in, axes_c[nb]}};
     for (int k = 0; k < 3; k++) {
-        char name[8];
+        char name[16];
         for (int batch = 0; batch < 2 - nb; batch++) {
             snprintf(name, sizeof name, "%s_B%d", operand[k].name, batch);
             define(r, name, "0");

@@ -1,7 +1,7 @@
 #!/bin/sh
 # The cut: what decided on it is evidence, a second compilation finds it, and a pin brings its own.
 M=zoo:mlp,in=8,hidden=16,out=4,layers=2
-O="--bucket batch=4 --threads 1 --budget 10"
+O="--bucket batch=4 --threads 1 --budget 4"
 rtx compile $M -o a.rtxgc $O --cache c --json -q >a.json || exit
 rtx compile $M -o b.rtxgc $O --cache c --json -q >b.json || exit
 cat >facts.py <<'PY'
@@ -36,6 +36,6 @@ from facts import *
 print(rtx("inspect", "split.rtxgc")["steps"] - rtx("inspect", "fused.rtxgc")["steps"], "step more")
 PY
 rtx compare $M split.rtxgc --no-nodes >/dev/null && echo "right when split"
-rtx tune split.rtxgc --cache c --budget 10 -q >/dev/null && rtx explain split.rtxgc | grep -c '  split: planted'
+rtx tune split.rtxgc --cache c --budget 4 -q >/dev/null && rtx explain split.rtxgc | grep -c '  split: planted'
 rtx compile $M -o off.rtxgc $O --tune off -q >/dev/null && rtx explain off.rtxgc | grep -c '^cut$'
 :

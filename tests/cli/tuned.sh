@@ -1,7 +1,7 @@
 #!/bin/sh
 # Tuning, the cache, retuning in place, and Ctrl-C.
 M=zoo:mlp,in=8,hidden=16,out=4,layers=2
-O="--bucket batch=1,4 --threads 1 --cache c"
+O="--bucket batch=1,4 --threads 1 --budget 5 --cache c"
 rtx compile $M -o a.rtxgc $O --json -q >a.json || exit
 rtx compile $M -o b.rtxgc $O --json -q >b.json || exit
 python3 - <<'PY'
@@ -13,7 +13,7 @@ def kernels(f):
     return sorted((k["name"], k["origin"], k["params"]) for k in j["kernels"])
 print(kernels("a.rtxgc") == kernels("b.rtxgc"), any(k[1] == "tuned" for k in kernels("a.rtxgc")))
 PY
-rtx compile $M -o pinned.rtxgc --bucket batch=1,4 --threads 1 --cache "" --pin a.rtxgc -q >/dev/null || exit
+rtx compile $M -o pinned.rtxgc --bucket batch=1,4 --threads 1 --budget 5 --cache "" --pin a.rtxgc -q >/dev/null || exit
 python3 - <<'PY'
 import json, subprocess
 def chosen(f):
@@ -21,9 +21,9 @@ def chosen(f):
     return {(k["template"], json.dumps(k["params"])) for k in j["kernels"]}
 print("pinned to what won", chosen("pinned.rtxgc") <= chosen("a.rtxgc"))
 PY
-rtx tune a.rtxgc --cache c -q --json >t.json || exit
+rtx tune a.rtxgc --budget 5 --cache c -q --json >t.json || exit
 python3 -c 'import json; a, t = json.load(open("a.json")), json.load(open("t.json")); print(sorted(a) == sorted(t), t["warnings"])'
-rtx tune - -o - --cache c -q <a.rtxgc >piped.rtxgc 2>/dev/null && rtx compare $M piped.rtxgc --no-nodes >/dev/null && echo "tuned from standard input"
+rtx tune - -o - --budget 5 --cache c -q <a.rtxgc >piped.rtxgc 2>/dev/null && rtx compare $M piped.rtxgc --no-nodes >/dev/null && echo "tuned from standard input"
 rtx inspect a.rtxgc --json | python3 -c '
 import json, subprocess, sys
 k = [k for k in json.load(sys.stdin)["kernels"] if k["origin"] == "tuned"][0]
