@@ -116,7 +116,7 @@ def test_fast_variant_that_was_not_listed_wins_over_a_slow_default(programs):
 @pytest.mark.alone
 def test_ledger_predicts_what_the_program_takes(programs):
     """The ledger adds least samples, so the least of many runs stands against it: neighbours only add time. Where they add more
-    than the 10 % in question to some of these too, nothing can be said."""
+    than the 10 % in question to some of these too, a prediction has to lie among them, and no more can be said."""
     seen = []
     programs.compile("rtx-slow")
     for _ in range(8):
@@ -126,7 +126,7 @@ def test_ledger_predicts_what_the_program_takes(programs):
         if abs(predicted / took - 1) <= 0.10:
             return
     slowest, fastest = (f(took for _, took in seen) for f in (max, min))
-    if slowest > 1.10 * fastest:
+    if slowest > 1.10 * fastest and any(0.90 * fastest <= predicted <= 1.10 * slowest for predicted, _ in seen):
         pytest.skip(f"one program took at least {fastest:.3f} to {slowest:.3f} ms here: (predicted, took) in ms {seen}")
     assert False, f"(predicted, took) in ms: {seen}"
 
